@@ -1,0 +1,1 @@
+"""What runs on a node: one daemon, standard library only, shipped as one file."""

@@ -1,0 +1,1 @@
+"""The availability planner: pure mathematics, calls nobody."""

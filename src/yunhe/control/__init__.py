@@ -1,0 +1,1 @@
+"""Layer 2: make it so, keep it so."""

@@ -1,0 +1,1 @@
+"""Registered pools and the adapters that reach them."""

@@ -1,0 +1,1 @@
+"""The Python client of the API, sync and async."""

@@ -1,0 +1,1 @@
+"""The flexible-computing engine: samples in, estimates out, calls nobody."""

@@ -1,0 +1,1 @@
+"""What every engine promises; third parties depend on this alone."""

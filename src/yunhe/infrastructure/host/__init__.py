@@ -1,0 +1,1 @@
+"""Hosts as a pool: one agent each, local or over SSH."""

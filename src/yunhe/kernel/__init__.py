@@ -1,0 +1,1 @@
+"""The words everyone shares: resources, units, ids, money, places, errors, events."""

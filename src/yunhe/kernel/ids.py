@@ -1,0 +1,24 @@
+"""Identifiers: a prefix that tells the kind, then time-ordered random letters."""
+
+import secrets
+from typing import NewType
+
+JobId = NewType("JobId", str)
+AllocationId = NewType("AllocationId", str)
+PoolId = NewType("PoolId", str)
+NodeId = NewType("NodeId", str)
+ProjectId = NewType("ProjectId", str)
+UserId = NewType("UserId", str)
+BlobId = NewType("BlobId", str)
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_id(prefix: str, at_s: float) -> str:
+    """Return a new identifier such as ``job_06d1t8k2m4…`` that sorts by the time it was made."""
+    number = (int(at_s * 1000) << 50) | secrets.randbits(50)
+    letters: list[str] = []
+    for _ in range(19):
+        number, digit = divmod(number, 32)
+        letters.append(_ALPHABET[digit])
+    return f"{prefix}_{''.join(reversed(letters))}"

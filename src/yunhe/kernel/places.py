@@ -1,0 +1,56 @@
+"""Where compute is: region, coordinates and level."""
+
+import math
+from enum import StrEnum
+
+import msgspec
+
+EARTH_RADIUS_KM = 6371.0
+
+
+class Level(StrEnum):
+    """How far from users a place is."""
+
+    END = "end"
+    EDGE = "edge"
+    CENTRAL = "central"
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A region, with coordinates where they are known."""
+
+    region: str = ""
+    latitude: float | None = None
+    longitude: float | None = None
+    level: Level | None = None
+
+    def distance_km(self, other: "Place") -> float | None:
+        """Return the great-circle distance, or None where a coordinate is unknown."""
+        if None in (self.latitude, self.longitude, other.latitude, other.longitude):
+            return 0.0 if self.region and self.region == other.region else None
+        lat1, lon1, lat2, lon2 = (
+            math.radians(degrees or 0.0)
+            for degrees in (self.latitude, self.longitude, other.latitude, other.longitude)
+        )
+        haversine = (
+            math.sin((lat2 - lat1) / 2) ** 2
+            + math.cos(lat1) * math.cos(lat2) * math.sin((lon2 - lon1) / 2) ** 2
+        )
+        return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(haversine))
+
+
+def parse_place(text: str) -> Place:
+    """Read ``cn-north``, ``cn-north/edge``, ``cn-north@39.9,116.4`` or ``cn-north/edge@39.9,116.4``."""
+    head, _, coordinates = text.partition("@")
+    region, _, level = head.partition("/")
+    latitude = longitude = None
+    if coordinates:
+        try:
+            latitude, longitude = (float(part) for part in coordinates.split(","))
+        except ValueError:
+            raise ValueError(f"{coordinates!r} is not a latitude and a longitude; write 39.9,116.4") from None
+        if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+            raise ValueError(f"{coordinates!r} is not on Earth; latitude is -90..90, longitude -180..180")
+    if level and level not in set(Level):
+        raise ValueError(f"{level!r} is not a level; use end, edge or central")
+    return Place(region, latitude, longitude, Level(level) if level else None)

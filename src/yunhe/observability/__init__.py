@@ -1,0 +1,1 @@
+"""Logs of the platform itself, with secrets kept out."""

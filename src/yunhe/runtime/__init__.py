@@ -1,0 +1,1 @@
+"""Composition: the table of modules, which of them this process hosts, settings, wiring."""

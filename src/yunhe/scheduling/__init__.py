@@ -1,0 +1,1 @@
+"""Layer 3: where work should run, and why."""

@@ -1,0 +1,1 @@
+"""Owns jobs and allocations: decides, launches, watches, recovers."""

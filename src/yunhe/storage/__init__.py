@@ -1,0 +1,1 @@
+"""Tables, transactions, leases, the outbox and blobs; no business words."""

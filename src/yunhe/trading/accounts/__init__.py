@@ -1,0 +1,1 @@
+"""Projects, users, roles, keys, secrets and the audit log."""

@@ -1,0 +1,1 @@
+"""Takes a task from a user and sees it become a job."""

@@ -1,0 +1,1 @@
+"""Makes a task precise: what must hold wherever it runs."""

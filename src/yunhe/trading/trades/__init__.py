@@ -1,0 +1,1 @@
+"""The price book, the hash-chained ledger and what is owed."""
