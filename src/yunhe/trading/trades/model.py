@@ -1,0 +1,92 @@
+"""The nouns of trades: prices by pool and tier, the ledger, and what is owed."""
+
+import msgspec
+
+from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
+from yunhe.kernel.money import Prices, Tier
+
+
+class PriceList(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pool charges per tier, from a moment on."""
+
+    pool_id: PoolId
+    version: int
+    since: float
+    currency: str = "CNY"
+    tiers: dict[Tier, Prices]
+
+
+class Quantities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Amounts in integers: of use, or of reservation over the same time."""
+
+    cpu_us: int = 0
+    memory_mib_ms: int = 0
+    io_bytes: int = 0
+    network_bytes: int | None = None
+    accelerator_ms: dict[str, int] = {}
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the ledger: what an allocation used since the line before it, and what that costs.
+
+    ``hash`` is SHA-256 over ``previous`` and the entry's canonical JSON, so that any change to any line shows.
+    """
+
+    seq: int
+    at: float
+    job_id: JobId
+    allocation_id: AllocationId
+    project_id: ProjectId
+    pool_id: PoolId
+    tier: Tier
+    price_version: int
+    currency: str
+    from_ms: int
+    to_ms: int
+    used: Quantities
+    reserved: Quantities
+    amount_micros: int
+    """What is owed: the use, priced."""
+    reserved_micros: int
+    """What the reservation would have cost, for comparison."""
+    final: bool
+    previous: str
+    hash: str
+
+
+class CostLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What one job, project or pool has used and owes."""
+
+    key: str
+    name: str = ""
+    tier: str = ""
+    entries: int
+    cpu_us: int
+    memory_mib_ms: int
+    io_bytes: int
+    network_bytes: int | None
+    amount_micros: int
+    reserved_micros: int
+    currency: str
+
+
+class CostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs grouped by job, project or pool."""
+
+    by: str
+    lines: tuple[CostLine, ...]
+    amount_micros: int
+    reserved_micros: int
+    currency: str
+
+
+class CostQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which costs, grouped how."""
+
+    by: str = "job"
+    """``job``, ``project`` or ``pool``."""
+    projects: tuple[ProjectId, ...] | None = None
+    job_id: JobId | None = None
+    since: float | None = None
+    until: float | None = None
+    limit: int = 100
