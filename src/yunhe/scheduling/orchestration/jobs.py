@@ -34,12 +34,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool_name: str
     node_id: NodeId
     resources: Resources
+    over: bool = False
+    """Ended, with its log and outputs brought home."""
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
     ending: str = ""
     detail: str = ""
     meters: Meters = Meters()
+    log_bytes: int = 0
+    """How much of its output is kept here already."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
