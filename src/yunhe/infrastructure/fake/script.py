@@ -25,7 +25,7 @@ from yunhe.infrastructure.fake.directory import Directory
 from yunhe.kernel.errors import InvalidInputError
 
 _TOKEN = re.compile(r"""\s*(?:(>>?)|"([^"\\`]*)"|([\w./:,=+%@-]+)|(\#.*))(?=\s|$)""")
-_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _BEHAVIOUR = ("FAKE_OUTPUT", "FAKE_RUN_S", "FAKE_EXIT")
 _ARGUMENTS = {
     "echo": range(1000),
