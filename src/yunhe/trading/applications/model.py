@@ -1,0 +1,21 @@
+"""The nouns of applications: a task on its way to becoming a job."""
+
+import msgspec
+
+from yunhe.kernel.ids import BlobId, ProjectId
+from yunhe.trading.demand.model import Task
+
+
+class UploadedMount(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an uploaded archive belongs: the workdir is the mount at ``.``."""
+
+    path: str
+    blob_id: BlobId
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task, the project that pays, and the archives uploaded for it."""
+
+    task: Task
+    project_id: ProjectId = ProjectId("default")
+    mounts: tuple[UploadedMount, ...] = ()
