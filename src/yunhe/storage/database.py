@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import sqlalchemy as sa
 from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from yunhe.kernel.errors import DiskFullError
@@ -116,3 +117,9 @@ def _sqlite_engine(url: str) -> Engine:
 def json_column(name: str, **options: Any) -> sa.Column[bytes]:
     """Return a column that holds a msgspec-encoded value."""
     return sa.Column(name, sa.LargeBinary, nullable=False, **options)
+
+
+def insert_if_missing(connection: Connection, table: sa.Table, **values: Any) -> None:
+    """Insert a row unless its key is taken, whoever else may be inserting it right now."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(dialect.insert(table).values(**values).on_conflict_do_nothing())

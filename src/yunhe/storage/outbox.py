@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.storage.database import json_column, metadata
+from yunhe.storage.database import insert_if_missing, json_column, metadata
 
 T = TypeVar("T")
 
@@ -66,13 +66,9 @@ def read(connection: Connection, topics: tuple[str, ...], after: int, limit: int
 
 def cursor(connection: Connection, consumer: str) -> int:
     """Return how far *consumer* has come, locking it until the transaction ends; a new one starts at the beginning."""
-    row = connection.execute(
-        sa.select(CURSORS.c.seq).where(CURSORS.c.consumer == consumer).with_for_update()
-    ).first()
-    if row is not None:
-        return row.seq
-    connection.execute(CURSORS.insert().values(consumer=consumer, seq=0))
-    return 0
+    insert_if_missing(connection, CURSORS, consumer=consumer, seq=0)
+    mine = sa.select(CURSORS.c.seq).where(CURSORS.c.consumer == consumer).with_for_update()
+    return connection.execute(mine).scalar_one()
 
 
 def advance(connection: Connection, consumer: str, seq: int) -> None:

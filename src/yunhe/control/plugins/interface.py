@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from yunhe.control.plugins.model import (
+    Check,
     ExecRequest,
     ExecSession,
     LaunchOrder,
@@ -12,7 +13,6 @@ from yunhe.control.plugins.model import (
     Mount,
     Observation,
     Pool,
-    PoolCheck,
     PoolSpec,
     UsageMinute,
 )
@@ -23,7 +23,7 @@ from yunhe.kernel.resources import Resources
 class Plugins(Protocol):
     """Owns pools and the connections to their engines."""
 
-    def add(self, spec: PoolSpec) -> AsyncIterator[PoolCheck]:
+    def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
         """Register a pool and yield each check as it is made; it is ready only when all are ok. The same spec again is a check."""
         ...
 
@@ -35,7 +35,7 @@ class Plugins(Protocol):
         """Return one pool, or raise ``NotFoundError``."""
         ...
 
-    def check(self, name_or_id: str) -> AsyncIterator[PoolCheck]:
+    def check(self, name_or_id: str) -> AsyncIterator[Check]:
         """Yield what works and what does not, each with its remedy."""
         ...
 
@@ -43,8 +43,8 @@ class Plugins(Protocol):
         """Take no new work on a pool, or again."""
         ...
 
-    async def remove(self, name_or_id: str) -> None:
-        """Forget a pool that has been drained of its work."""
+    async def remove(self, name_or_id: str, *, force: bool = False) -> None:
+        """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
         ...
 
     async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
@@ -79,10 +79,8 @@ class Plugins(Protocol):
         """Yield an allocation's output from *offset*."""
         ...
 
-    async def collect(
-        self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]
-    ) -> BlobId | None:
-        """Bring *paths* home as one archive; None when none of them exists."""
+    async def collect(self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]) -> BlobId:
+        """Bring *paths* home as one archive; what does not exist is left out."""
         ...
 
     def files(

@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from yunhe.infrastructure.contract.engine import ExecSession
+from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import (
     Ending,
     ExecRequest,
@@ -24,6 +25,7 @@ from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Resources
 
 __all__ = [  # the words of the contract that the layer above speaks too
+    "Check",
     "Ending",
     "ExecRequest",
     "ExecSession",
@@ -35,7 +37,6 @@ __all__ = [  # the words of the contract that the layer above speaks too
     "Observed",
     "Phase",
     "Pool",
-    "PoolCheck",
     "PoolNode",
     "PoolSpec",
     "PoolState",
@@ -102,16 +103,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen_at: float | None = None
     nodes: tuple[PoolNode, ...] = ()
     notices: tuple[str, ...] = ()
-
-
-class PoolCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of connecting to or checking a pool."""
-
-    step: str
-    ok: bool
-    detail: str = ""
-    remedy: str = ""
-    seconds: float = 0.0
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):

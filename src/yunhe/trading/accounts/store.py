@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.kernel.ids import ProjectId, UserId
-from yunhe.storage.database import AnyRow, metadata
+from yunhe.storage.database import AnyRow, insert_if_missing, metadata
 from yunhe.trading.accounts.model import (
     AuditEntry,
     Key,
@@ -85,11 +85,8 @@ def digest_of(key_text: str) -> str:
 
 def ensure(connection: Connection, table: sa.Table, found: sa.ColumnElement[bool], **values: Any) -> AnyRow:
     """Return the row that matches *found*, inserting *values* when there is none."""
-    row = connection.execute(sa.select(table).where(found)).first()
-    if row is None:
-        connection.execute(table.insert().values(**values))
-        row = connection.execute(sa.select(table).where(found)).one()
-    return row
+    insert_if_missing(connection, table, **values)
+    return connection.execute(sa.select(table).where(found)).one()
 
 
 def principal_of(connection: Connection, key: AnyRow) -> Principal:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from yunhe.kernel.ids import PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
-from yunhe.trading.trades.model import CostQuery, CostReport, LedgerEntry, PriceList
+from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine, PriceList
 
 
 class Trades(Protocol):
@@ -25,6 +25,6 @@ class Trades(Protocol):
         """Return what was used and is owed."""
         ...
 
-    def export(self, projects: tuple[ProjectId, ...] | None = None) -> AsyncIterator[LedgerEntry]:
-        """Yield the ledger from its first line; entries of other projects than *projects* come with their content masked but their hashes intact."""
+    def export(self, projects: tuple[ProjectId, ...] | None = None) -> AsyncIterator[LedgerLine]:
+        """Yield the ledger from its first line; lines of other projects than *projects* are masked, their hashes intact."""
         ...

@@ -26,11 +26,15 @@ class Quantities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accelerator_ms: dict[str, int] = {}
 
 
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the ledger: what an allocation used since the line before it, and what that costs.
+class Balance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far an allocation has been billed: everything up to here is in the ledger."""
 
-    ``hash`` is SHA-256 over ``previous`` and the entry's canonical JSON, so that any change to any line shows.
-    """
+    to_ms: int = 0
+    used: Quantities = Quantities()
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, tag="entry"):
+    """One line of the ledger: what an allocation used since the line before it, and what that costs."""
 
     seq: int
     at: float
@@ -40,9 +44,11 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: PoolId
     tier: Tier
     price_version: int
+    """Which of the pool's price lists; 0: nobody has set prices."""
     currency: str
     from_ms: int
     to_ms: int
+    """The stretch of the allocation's wall time that this line covers."""
     used: Quantities
     reserved: Quantities
     amount_micros: int
@@ -50,8 +56,23 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     reserved_micros: int
     """What the reservation would have cost, for comparison."""
     final: bool
+    digest: str = ""
+    """SHA-256 of everything above, as canonical JSON."""
+    previous: str = ""
+    hash: str = ""
+    """SHA-256 of ``previous`` and ``digest``: a change to any line breaks every line after it."""
+
+
+class MaskedEntry(msgspec.Struct, frozen=True, kw_only=True, tag="masked"):
+    """A line of somebody else: enough to follow the chain, nothing of what it says."""
+
+    seq: int
+    digest: str
     previous: str
     hash: str
+
+
+LedgerLine = LedgerEntry | MaskedEntry
 
 
 class CostLine(msgspec.Struct, frozen=True, kw_only=True):
