@@ -45,11 +45,8 @@ async def with_a_pool(platform: Platform, *, cpus: str = "4") -> Principal:
 
 
 async def finished(platform: Platform, job: Job) -> Job:
-    last = job
     with anyio.fail_after(20):
-        async for last in platform.orchestration.changes(job.id):
-            pass
-    return last
+        return [change async for change in platform.orchestration.changes(job.id)][-1]
 
 
 async def test_a_job_runs_is_logged_and_billed(settings: Settings) -> None:
