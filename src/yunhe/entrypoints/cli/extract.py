@@ -26,7 +26,8 @@ def extract(archive: Path, wanted: str, destination: Path) -> list[Path]:
                 remedy="Give a directory.",
             )
         base = "" if _is_pattern(wanted) else posixpath.dirname(wanted)
-        return [_write(tar, member, _target(member, base, destination)) for member in files]
+        targets = [_target(member, base, destination) for member in files]
+        return [_write(tar, member, target) for member, target in zip(files, targets, strict=True)]
 
 
 def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -57,7 +58,16 @@ def _chosen(member: tarfile.TarInfo, wanted: str) -> bool:
 
 def _target(member: tarfile.TarInfo, base: str, destination: Path) -> Path:
     inner = _inner(member)
-    return destination / (posixpath.relpath(inner, base) if base else inner)
+    target = destination / (posixpath.relpath(inner, base) if base else inner)
+    for folder in target.parents:
+        if folder == destination:
+            break
+        if folder.is_symlink():
+            raise InvalidInputError(
+                f"{folder} is a symbolic link, and would lead out of {destination}; nothing was written.",
+                remedy="Remove the link, or give another directory.",
+            )
+    return target
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> Path:

@@ -1,40 +1,35 @@
 """What went wrong, for people (✗ problem, → remedy) and for programs (problem JSON)."""
 
-import json
 import sys
+from itertools import pairwise
 
+import msgspec
+
+from yunhe.entrypoints.wire import Problem
 from yunhe.kernel.errors import YunheError
 
 
 def wants_json(arguments: list[str]) -> bool:
     """Return whether the caller asked for JSON, even on a line that cannot be parsed."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    pairs = zip(own, [*own[1:], ""], strict=True)
     return any(
-        (flag in {"--output", "-o"} and value == "json") or flag == "--output=json" for flag, value in pairs
+        (flag in {"--output", "-o"} and value == "json") or flag == "--output=json"
+        for flag, value in pairwise([*own, ""])
     )
 
 
-def problem_document(error: YunheError) -> dict[str, object]:
+def problem_of(error: YunheError) -> Problem:
     """Return *error* in the form the API answers with (RFC 9457)."""
-    return {
-        "type": f"urn:yunhe:problem:{error.code}",
-        "title": error.problem,
-        "status": error.status,
-        "code": error.code,
-        "detail": str(error),
-        "remedy": error.remedy,
-        "fields": [
-            {
-                "field": field.field,
-                "problem": field.problem,
-                "value": field.value,
-                "did_you_mean": field.did_you_mean,
-            }
-            for field in error.fields
-        ],
-        "retryable": error.retryable,
-    }
+    return Problem(
+        type=f"urn:yunhe:problem:{error.code}",
+        title=error.code.replace("-", " ").capitalize(),
+        status=error.status,
+        code=error.code,
+        detail=error.problem,
+        remedy=error.remedy,
+        fields=error.fields,
+        retryable=error.retryable,
+    )
 
 
 def problem_lines(error: YunheError) -> list[str]:
@@ -48,6 +43,6 @@ def problem_lines(error: YunheError) -> list[str]:
 def show_problem(error: YunheError, *, as_json: bool) -> None:
     """Write *error* to standard error."""
     if as_json:
-        sys.stderr.write(json.dumps(problem_document(error), ensure_ascii=False) + "\n")
+        sys.stderr.write(msgspec.json.encode(problem_of(error)).decode() + "\n")
     else:
         sys.stderr.write("\n".join(problem_lines(error)) + "\n")

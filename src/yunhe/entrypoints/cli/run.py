@@ -22,7 +22,7 @@ from yunhe.entrypoints.cli.screen import (
 from yunhe.entrypoints.cli.show_jobs import jobs_table
 from yunhe.entrypoints.cli.show_plan import plan_page
 from yunhe.entrypoints.cli.task_files import Overrides, tasks_from
-from yunhe.entrypoints.cli.uploads import sent_mounts
+from yunhe.entrypoints.cli.uploads import submission_of
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.ids import ProjectId
 from yunhe.scheduling.orchestration.jobs import Job
@@ -117,14 +117,7 @@ def run_tasks(tasks: list[Task], context: Context, wishes: Wishes) -> None:
             question = "Submit it and let it wait?" if waits else "Run it?"
             if not confirm(question if len(tasks) == 1 else f"Run {len(tasks)} tasks?", yes=wishes.yes):
                 raise typer.Abort
-        submissions = [
-            Submission(
-                task=task,
-                project_id=ProjectId(context.project),
-                mounts=sent_mounts(client, ProjectId(context.project), task),
-            )
-            for task in tasks
-        ]
+        submissions = [submission_of(client, ProjectId(context.project), task) for task in tasks]
         jobs = [client.submit(submissions[0])] if len(submissions) == 1 else client.submit_batch(submissions)
         _attend(client, list(jobs), wishes)
 

@@ -35,7 +35,7 @@ class Entry(Protocol):
 def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
     """Run *arguments* and return the exit code; what we refuse on purpose is told without a traceback."""
     as_json = wants_json(arguments)
-    entry = commands.get(arguments[0])
+    entry = commands.get(arguments[0]) if arguments else None
     if entry is not None and entry.given:
         arguments = [entry.module, *entry.given, *arguments[1:]]
     verbatim = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
