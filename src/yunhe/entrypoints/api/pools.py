@@ -7,7 +7,7 @@ from litestar import Router, delete, get, post, put
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ASGIApp
 
-from yunhe.control.plugins.model import Pool, PoolCheck, PoolSpec
+from yunhe.control.plugins.model import Pool, Check, PoolSpec
 from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import Pools, PriceTerms
@@ -32,7 +32,7 @@ async def add(data: JSONBody[PoolSpec], caller: TheCaller, request: ApiRequest) 
 
 
 async def _added(
-    caller: Caller, spec: PoolSpec, checks: AsyncGenerator[PoolCheck, None]
+    caller: Caller, spec: PoolSpec, checks: AsyncGenerator[Check, None]
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(checks):
         async for check in checks:
@@ -67,7 +67,7 @@ async def check(pool: FromPath[str], caller: TheCaller, request: ApiRequest) -> 
 
 
 async def _checked(
-    caller: Caller, name: str, checks: AsyncGenerator[PoolCheck, None]
+    caller: Caller, name: str, checks: AsyncGenerator[Check, None]
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(checks):
         async for found in checks:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from yunhe.control.plugins.model import ExecRequest, Pool, PoolCheck, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import ExecRequest, Pool, Check, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.connection import Connection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
@@ -227,11 +227,11 @@ class AsyncClient:
         """Return one pool, by name or ID."""
         return await self._get(_pool(pool), Pool)
 
-    def add_pool(self, spec: PoolSpec) -> AsyncGenerator[PoolCheck | Pool, None]:
+    def add_pool(self, spec: PoolSpec) -> AsyncGenerator[Check | Pool, None]:
         """Register a pool: yield each check as it is made, then the pool."""
         return self._checks(_post("/v1/pools", spec))
 
-    def check_pool(self, pool: str) -> AsyncGenerator[PoolCheck | Pool, None]:
+    def check_pool(self, pool: str) -> AsyncGenerator[Check | Pool, None]:
         """Yield what works on a pool and what does not, then the pool."""
         return self._checks(_post(f"{_pool(pool)}/check"))
 
@@ -365,11 +365,11 @@ class AsyncClient:
                     size += target.write(chunk)
         return size
 
-    async def _checks(self, call: Call) -> AsyncGenerator[PoolCheck | Pool, None]:
+    async def _checks(self, call: Call) -> AsyncGenerator[Check | Pool, None]:
         async with aclosing(self._connection.events(call)) as events:
             async for event in events:
                 if event.name == "check":
-                    yield msgspec.json.decode(event.data, type=PoolCheck)
+                    yield msgspec.json.decode(event.data, type=Check)
                 elif event.name == "pool":
                     yield msgspec.json.decode(event.data, type=Pool)
 

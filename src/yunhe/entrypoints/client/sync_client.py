@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from yunhe.control.plugins.model import Pool, PoolCheck, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Pool, Check, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive
 from yunhe.entrypoints.client.async_client import PAGE, PATIENCE_S, AsyncClient
 from yunhe.entrypoints.client.transport import Address, WaitingTransport, iterate, run
@@ -143,11 +143,11 @@ class Client:
         """Return one pool, by name or ID."""
         return run(self._of.pool(pool))
 
-    def add_pool(self, spec: PoolSpec) -> Generator[PoolCheck | Pool, None, None]:
+    def add_pool(self, spec: PoolSpec) -> Generator[Check | Pool, None, None]:
         """Register a pool: yield each check as it is made, then the pool."""
         return iterate(self._of.add_pool(spec))
 
-    def check_pool(self, pool: str) -> Generator[PoolCheck | Pool, None, None]:
+    def check_pool(self, pool: str) -> Generator[Check | Pool, None, None]:
         """Yield what works on a pool and what does not, then the pool."""
         return iterate(self._of.check_pool(pool))
 
