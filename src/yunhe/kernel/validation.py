@@ -36,16 +36,24 @@ _PYTHON: dict[type[inspect.Type], tuple[type, ...]] = {
 
 def read_json(data: bytes, kind: type[T]) -> T:
     """Return *data* as *kind*, or raise ``InvalidInputError`` with every field that is wrong."""
+    return read(plain_json(data), kind)
+
+
+def plain_json(data: bytes) -> object:
+    """Return the document that *data* holds, or raise ``InvalidInputError``."""
     try:
-        value: object = msgspec.json.decode(data)
+        return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInputError(f"This is not JSON: {error}.", remedy="Send one JSON document.") from None
-    return read(value, kind)
 
 
-def read(value: object, kind: type[T]) -> T:
-    """Return plain *value* (of JSON or YAML) as *kind*, or raise ``InvalidInputError`` with every field that is wrong."""
-    problems = tuple(_problems(value, _type_info(kind), ""))
+def read(value: object, kind: type[T], known: tuple[FieldProblem, ...] = ()) -> T:
+    """Return plain *value* as *kind*, or raise ``InvalidInputError`` with every field that is wrong.
+
+    Parts of *value* may have been read already: instances of our types in it are taken as they are, and what was
+    wrong with them comes as *known*.
+    """
+    problems = (*known, *_problems(value, _type_info(kind), ""))
     if problems:
         raise _refusal(problems)
     try:
@@ -123,6 +131,8 @@ def _union_problems(value: object, union: inspect.UnionType, path: str) -> Itera
 
 
 def _struct_problems(value: object, struct: inspect.StructType, path: str) -> Iterator[FieldProblem]:
+    if isinstance(value, struct.cls):
+        return
     if not isinstance(value, Mapping):
         yield _wrong(value, "an object with fields", path)
         return

@@ -146,8 +146,8 @@ class LogServer:
             at = offset if number == start else 0
             while at < len(output):
                 data = output[at : at + self._piece]
-                at += len(data)
                 piece = LogPiece(attempt=number, offset=at, data=data)
+                at += len(data)
                 sent.append(b"event: log\ndata: " + msgspec.json.encode(piece) + b"\n\n")
         sent.append(b"event: end\ndata: {}\n\n")
         cut = self._cuts.pop(0) if self._cuts else len(sent)

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 
 from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun
-from yunhe.trading.trades.model import CostQuery, CostReport, LedgerEntry
+from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine
 
 _LINES_AT_ONCE = 256
 
@@ -56,7 +56,7 @@ async def ledger(caller: TheCaller, request: ApiRequest, project: FromQuery[str]
     return StreamAnswer(_lines(entries), "application/x-ndjson", request.app.state.stopping)
 
 
-async def _lines(entries: AsyncIterator[LedgerEntry]) -> AsyncGenerator[bytes, None]:
+async def _lines(entries: AsyncIterator[LedgerLine]) -> AsyncGenerator[bytes, None]:
     lines: list[bytes] = []
     async for entry in entries:
         lines.append(msgspec.json.encode(entry) + b"\n")

@@ -12,7 +12,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from yunhe import __version__
 from yunhe.entrypoints.api.problems import PROBLEM_JSON
 from yunhe.entrypoints.wire import Problem
-from yunhe.trading.demand.model import Task
+from yunhe.trading.demand import schema
 
 _REF = "#/components/schemas/{name}"
 
@@ -43,9 +43,9 @@ def openapi(request: Request[Any, Any, Any]) -> dict[str, Any]:
 
 
 @get("/v1/schema/task", sync_to_thread=False)
-def task_schema() -> dict[str, Any]:
+def task_schema() -> dict[str, object]:
     """Return the JSON schema of a task, for editors and checkers."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Task)}
+    return schema.task_schema()
 
 
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:

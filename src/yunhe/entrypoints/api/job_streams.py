@@ -79,11 +79,9 @@ async def _onward(
         return
     async for piece in platform.orchestration.logs(job.id, follow=True):
         seen = start.offset if piece.attempt == start.attempt else 0
-        begins = piece.offset - len(piece.data)
-        if piece.attempt >= start.attempt and piece.offset > seen:
-            yield LogPiece(
-                attempt=piece.attempt, offset=piece.offset, data=piece.data[max(0, seen - begins) :]
-            )
+        if piece.attempt >= start.attempt and piece.offset + len(piece.data) > seen:
+            fresh = max(0, seen - piece.offset)
+            yield LogPiece(attempt=piece.attempt, offset=piece.offset + fresh, data=piece.data[fresh:])
 
 
 async def _log_events(
@@ -99,21 +97,19 @@ async def _log_events(
 
 async def _one_piece(pieces: AsyncIterator[LogPiece], start: LogPiece) -> Response[bytes]:
     """Return as much of one attempt's output as an answer carries."""
-    data, last = bytearray(), start
+    data, attempt, offset = bytearray(), start.attempt, start.offset
     try:
         async for piece in pieces:
-            if data and piece.attempt != last.attempt:
+            if data and (piece.attempt != attempt or len(data) >= PIECE_LIMIT_BYTES):
                 break
             data += piece.data
-            last = piece
-            if len(data) >= PIECE_LIMIT_BYTES:
-                break
+            attempt, offset = piece.attempt, piece.offset + len(piece.data)
     finally:
         await close(pieces)
     return Response(
         bytes(data),
         media_type="application/octet-stream",
-        headers={"Yunhe-Attempt": str(last.attempt), "Yunhe-Next-Offset": str(last.offset)},
+        headers={"Yunhe-Attempt": str(attempt), "Yunhe-Next-Offset": str(offset)},
     )
 
 

@@ -7,11 +7,11 @@ from litestar import Router, delete, get, post, put
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ASGIApp
 
-from yunhe.control.plugins.model import Pool, Check, PoolSpec
+from yunhe.control.plugins.model import Check, Pool, PoolSpec
 from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import Pools, PriceTerms
-from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.errors import ConflictError, NotFoundError
 from yunhe.trading.accounts.model import Action
 from yunhe.trading.trades.model import PriceList
 
@@ -34,14 +34,24 @@ async def add(data: JSONBody[PoolSpec], caller: TheCaller, request: ApiRequest) 
 async def _added(
     caller: Caller, spec: PoolSpec, checks: AsyncGenerator[Check, None]
 ) -> AsyncGenerator[bytes, None]:
+    last: Check | None = None
     async with aclosing(checks):
-        async for check in checks:
-            yield event("check", check)
+        async for last in checks:
+            yield event("check", last)
+    if last is None or not last.ok:
+        raise _not_added(spec, last)
     pool = await caller.platform.plugins.pool(spec.name)
     await caller.audit("pool add", spec.name, detail=f"{spec.kind} {spec.target}".strip())
     if spec.prices is not None:
         await caller.platform.trades.publish_prices(pool.id, spec.prices)
     yield event("pool", pool)
+
+
+def _not_added(spec: PoolSpec, failed: Check | None) -> ConflictError:
+    why = f"{failed.step}: {failed.detail}" if failed else "nothing could be checked"
+    return ConflictError(
+        f"Pool {spec.name} was not added; {why}.", remedy=failed.remedy if failed else "See yunhe doctor."
+    )
 
 
 @get("/pools")
@@ -85,11 +95,11 @@ async def drain(pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] =
 
 
 @delete("/pools/{pool:str}")
-async def remove(pool: FromPath[str], caller: TheCaller) -> None:
-    """Forget a pool that has been drained of its work."""
+async def remove(pool: FromPath[str], caller: TheCaller, *, force: FromQuery[bool] = False) -> None:
+    """Forget a pool that has no work left; with ``force``, even if it has or does not answer."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    await caller.platform.plugins.remove(pool)
-    await caller.audit("pool remove", pool)
+    await caller.platform.plugins.remove(pool, force=force)
+    await caller.audit("pool remove", pool, detail="forced" if force else "")
 
 
 @get("/pools/{pool:str}/prices")

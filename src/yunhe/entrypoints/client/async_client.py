@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from yunhe.control.plugins.model import ExecRequest, Pool, Check, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Check, ExecRequest, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.connection import Connection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
@@ -55,7 +55,7 @@ from yunhe.trading.accounts.model import (
     SecretInfo,
 )
 from yunhe.trading.applications.model import Submission
-from yunhe.trading.trades.model import CostReport, LedgerEntry, PriceList
+from yunhe.trading.trades.model import CostReport, LedgerEntry, LedgerLine, MaskedEntry, PriceList
 
 T = TypeVar("T")
 
@@ -240,9 +240,9 @@ class AsyncClient:
         call = Call(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
         return await self._connection.ask(call, Pool, repeatable=True)
 
-    async def remove_pool(self, pool: str) -> None:
-        """Forget a pool that has been drained of its work."""
-        await self._connection.read(Call(method="DELETE", path=_pool(pool)))
+    async def remove_pool(self, pool: str, *, force: bool = False) -> None:
+        """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
+        await self._connection.read(Call(method="DELETE", path=_pool(pool), query=query(force=force)))
 
     async def prices(self, pool: str) -> PriceList:
         """Return what a pool charges now."""
@@ -327,9 +327,9 @@ class AsyncClient:
         which = query(by=by, project=project, job=job, since=since, until=until, limit=limit)
         return await self._get("/v1/cost", CostReport, which)
 
-    async def ledger(self, *, project: str = "") -> AsyncGenerator[LedgerEntry, None]:
+    async def ledger(self, *, project: str = "") -> AsyncGenerator[LedgerLine, None]:
         """Yield the ledger from its first line; the content of other projects' entries is masked."""
-        decoder = msgspec.json.Decoder(LedgerEntry)
+        decoder = msgspec.json.Decoder(LedgerEntry | MaskedEntry)
         pending = b""
         call = Call(method="GET", path="/v1/ledger", query=query(project=project))
         async with self._connection.open(call) as answer:

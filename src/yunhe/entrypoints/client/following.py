@@ -49,7 +49,7 @@ async def follow_logs(
                         return
                     if event.name == "log":
                         piece = msgspec.json.decode(event.data, type=LogPiece)
-                        place.move(piece.attempt, piece.offset)
+                        place.move(piece.attempt, piece.offset + len(piece.data))
                         patience = Patience(FOLLOW_PATIENCE_S)
                         yield piece
             await connection.transport.sleep(FIRST_PAUSE_S)  # it ended early: the server is stopping
@@ -70,7 +70,7 @@ async def read_logs(
         if not data:
             return
         place.move(attempt, offset)
-        yield LogPiece(attempt=attempt, offset=offset, data=data)
+        yield LogPiece(attempt=attempt, offset=offset - len(data), data=data)
 
 
 class _Place:

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from yunhe.control.plugins.model import Pool, Check, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Check, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive
 from yunhe.entrypoints.client.async_client import PAGE, PATIENCE_S, AsyncClient
 from yunhe.entrypoints.client.transport import Address, WaitingTransport, iterate, run
@@ -18,7 +18,7 @@ from yunhe.scheduling.orchestration.model import Decision
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.trading.accounts.model import AuditEntry, Key, Member, NewKey, Principal, Project, Role, SecretInfo
 from yunhe.trading.applications.model import Submission
-from yunhe.trading.trades.model import CostReport, LedgerEntry, PriceList
+from yunhe.trading.trades.model import CostReport, LedgerLine, PriceList
 
 
 class Client:
@@ -155,9 +155,9 @@ class Client:
         """Take no new work on a pool, or take it again."""
         return run(self._of.drain_pool(pool, on=on))
 
-    def remove_pool(self, pool: str) -> None:
-        """Forget a pool that has been drained of its work."""
-        return run(self._of.remove_pool(pool))
+    def remove_pool(self, pool: str, *, force: bool = False) -> None:
+        """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
+        return run(self._of.remove_pool(pool, force=force))
 
     def prices(self, pool: str) -> PriceList:
         """Return what a pool charges now."""
@@ -228,6 +228,6 @@ class Client:
         """Return what was used and is owed, by job, project or pool."""
         return run(self._of.cost(by=by, project=project, job=job, since=since, until=until, limit=limit))
 
-    def ledger(self, *, project: str = "") -> Generator[LedgerEntry, None, None]:
+    def ledger(self, *, project: str = "") -> Generator[LedgerLine, None, None]:
         """Yield the ledger from its first line; the content of other projects' entries is masked."""
         return iterate(self._of.ledger(project=project))
