@@ -1,6 +1,7 @@
 """The preset policies against brute force, over random worlds."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -144,13 +145,12 @@ def test_a_decision_is_refused_on_anything_that_encapsulation_did_not_produce() 
         def __getattr__(self, name: str) -> object:
             return getattr(good, name)
 
-    fields = {name: getattr(good, name) for name in type(good).__dataclass_fields__}
-    damaged = [
+    damaged: list[object] = [
         Lookalike(),
         {"pools": good.pools},
-        Snapshot(**{**fields, "schema": good.schema + 1}),
-        Snapshot(**{**fields, "cpu_free_millis": good.cpu_free_millis[:0]}),
-        Snapshot(**{**fields, "memory_free_mib": good.memory_free_mib.astype("float64")}),
+        replace(good, schema=good.schema + 1),
+        replace(good, cpu_free_millis=good.cpu_free_millis[:0]),
+        replace(good, memory_free_mib=good.memory_free_mib.astype("float64")),
     ]
     for snapshot in damaged:
         with pytest.raises(InvalidInputError):
