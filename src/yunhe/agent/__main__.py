@@ -66,7 +66,9 @@ def _daemon_arguments(arguments: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="yunhe-agent", description="Runs tasks on this node for a platform.")
+    parser = argparse.ArgumentParser(
+        prog="yunhe-agent", description="Runs tasks on this node for a platform."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("version", help="say which agent this is")
     spawner = commands.add_parser("spawner", help="fork processes for a daemon")

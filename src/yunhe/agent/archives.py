@@ -81,7 +81,9 @@ def _extract(file: BinaryIO, fresh: str) -> None:
         for count, member in enumerate(members):
             total += member.size
             if count >= MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
-                raise Refusal(TOO_LARGE, f"An archive may hold {MAX_MEMBERS} files and {MAX_UNPACKED_BYTES} bytes.")
+                raise Refusal(
+                    TOO_LARGE, f"An archive may hold {MAX_MEMBERS} files and {MAX_UNPACKED_BYTES} bytes."
+                )
             parts = check_path(member.name, "member")
             if parts:
                 _write_member(members, member, fresh, parts)

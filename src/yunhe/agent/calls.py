@@ -73,5 +73,7 @@ class Call:
 
 def _whole(value: Any, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 1_000_000:
-        raise Refusal(INVALID, f"{field} must be a whole number.", fields=[{"field": field, "problem": "is not one"}])
+        raise Refusal(
+            INVALID, f"{field} must be a whole number.", fields=[{"field": field, "problem": "is not one"}]
+        )
     return value

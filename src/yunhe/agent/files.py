@@ -38,7 +38,9 @@ class Files:
             return
         check_path(body["path"], "path")
         if body["size_bytes"] > self._node.machine.free_disk_bytes() - ROOM_TO_KEEP_BYTES:
-            raise Refusal(DISK_FULL, f"There is no room for {body['size_bytes']} bytes.", remedy="Free space.")
+            raise Refusal(
+                DISK_FULL, f"There is no room for {body['size_bytes']} bytes.", remedy="Free space."
+            )
         path = os.path.join(self._node.incoming, f"{next(self._numbers)}")
         try:
             await self._receive(call, path)

@@ -151,9 +151,7 @@ def _integrate(totals: _Totals, last: Sample, sample: Sample) -> _Totals:
     between_ms = sample.clock_ms - last.clock_ms
     if between_ms > GAP_MS:
         held = min(last.memory_kib, sample.memory_kib) * between_ms
-        return totals._replace(
-            memory_kib_ms=totals.memory_kib_ms + held, gap_ms=totals.gap_ms + between_ms
-        )
+        return totals._replace(memory_kib_ms=totals.memory_kib_ms + held, gap_ms=totals.gap_ms + between_ms)
     held = (last.memory_kib + sample.memory_kib) * between_ms // 2
     return totals._replace(memory_kib_ms=totals.memory_kib_ms + held)
 

@@ -42,7 +42,12 @@ class Node:
         self.runs = os.path.join(self.root, "runs")
         self.trash = os.path.join(self.root, "trash")
         self.incoming = os.path.join(self.root, "incoming")
-        for path, mode in ((self.root, 0o711), (self.runs, 0o711), (self.trash, 0o700), (self.incoming, 0o700)):
+        for path, mode in (
+            (self.root, 0o711),
+            (self.runs, 0o711),
+            (self.trash, 0o700),
+            (self.incoming, 0o700),
+        ):
             os.makedirs(path, exist_ok=True)
             os.chmod(path, mode)
         journal = Journal(os.path.join(self.root, "journal"))
@@ -164,7 +169,13 @@ class Node:
         if allocation.run.create_record("start", {"abandoned": True}):
             allocation.run.write_record(
                 "exit",
-                {"exit_code": COULD_NOT_START, "ending": "done", "step": "", "detail": detail, "ended_at": time.time()},
+                {
+                    "exit_code": COULD_NOT_START,
+                    "ending": "done",
+                    "step": "",
+                    "detail": detail,
+                    "ended_at": time.time(),
+                },
             )
 
     def notice(self, text: str) -> None:
@@ -244,7 +255,9 @@ class Node:
             self.apply_limits(allocation)
             if fault.errno == errno.EBUSY:
                 raise Refusal(
-                    CONFLICT, f"{allocation.id} holds more memory than that now.", remedy="Choose a higher limit."
+                    CONFLICT,
+                    f"{allocation.id} holds more memory than that now.",
+                    remedy="Choose a higher limit.",
                 ) from fault
             raise
         reach("after-resize")
@@ -312,5 +325,3 @@ def identity_of(start: dict[str, Any]) -> Identity | None:
     if "pid" not in start:
         return None
     return Identity(start["pid"], start["start_ticks"], start["boot_id"])
-
-

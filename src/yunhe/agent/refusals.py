@@ -40,7 +40,9 @@ def refusal_of(fault: OSError, doing: str) -> Refusal:
     """Return the answer for a failed system call: a full disk has its own code."""
     if fault.errno in _NO_ROOM:
         return Refusal(
-            DISK_FULL, f"No room left while {doing}.", remedy="Free space on the node, or release allocations."
+            DISK_FULL,
+            f"No room left while {doing}.",
+            remedy="Free space on the node, or release allocations.",
         )
     return Refusal(INTERNAL, f"{doing}: {fault.strerror or fault}.")
 

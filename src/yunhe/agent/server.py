@@ -225,7 +225,9 @@ class Connection:
     async def _take(self, frame: Frame) -> None:
         number = frame.header.get("id")
         if not isinstance(number, int) or isinstance(number, bool):
-            raise Refusal(INVALID, "id must be a whole number.", fields=[{"field": "id", "problem": "is not one"}])
+            raise Refusal(
+                INVALID, "id must be a whole number.", fields=[{"field": "id", "problem": "is not one"}]
+            )
         known = self._calls.get(number)
         if "verb" in frame.header:
             if known is not None:
@@ -239,7 +241,9 @@ class Connection:
     def _begin(self, number: int, frame: Frame) -> None:
         call = Call(number, frame.header["verb"], frame.header.get("body", {}), self._send)
         if len(self._calls) >= MAX_CALLS:
-            self._crew.start(call.refuse(Refusal(TOO_LARGE, f"More than {MAX_CALLS} requests are under way.")))
+            self._crew.start(
+                call.refuse(Refusal(TOO_LARGE, f"More than {MAX_CALLS} requests are under way."))
+            )
             return
         self._calls[number] = (call, self._crew.start(self._run_call(call)))
 

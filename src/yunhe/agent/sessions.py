@@ -98,4 +98,3 @@ async def _feed(call: Call, handle: int, held: set[int], *, tty: bool) -> None:
                 os.close(handle)
             return
         await call.grant(1)
-

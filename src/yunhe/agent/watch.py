@@ -253,4 +253,3 @@ def _read_text(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         return ""
-

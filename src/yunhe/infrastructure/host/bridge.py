@@ -124,7 +124,9 @@ async def _read_greeting(process: Process, words: IO[bytes]) -> str:
         return said
     with anyio.move_on_after(1.0):
         await process.wait()
-    raise PoolUnreachableError(f"The host did not start the agent: {_tail(words).strip() or 'it said nothing'}")
+    raise PoolUnreachableError(
+        f"The host did not start the agent: {_tail(words).strip() or 'it said nothing'}"
+    )
 
 
 async def _start(command: list[str], environment: dict[str, str]) -> tuple[Process, IO[bytes]]:

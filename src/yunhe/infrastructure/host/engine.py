@@ -101,9 +101,7 @@ class HostEngine:
                 else:
                     answer = frame.header["ok"]
                     notices = tuple(answer["notices"])
-                    return Observation(
-                        version=answer["version"], allocations=tuple(seen), notices=notices
-                    )
+                    return Observation(version=answer["version"], allocations=tuple(seen), notices=notices)
         await link.close()
         raise PoolUnreachableError("The agent did not answer observe in time.")
 
@@ -166,9 +164,7 @@ class HostEngine:
         finally:
             await exchange.leave()
 
-    async def get_archive(
-        self, allocation_id: AllocationId, paths: tuple[str, ...]
-    ) -> AsyncIterator[bytes]:
+    async def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
         """Yield a gzip-compressed tar of what matches *paths*."""
         link = await self._link()
         body = {"allocation_id": allocation_id, "paths": list(paths)}
@@ -239,7 +235,9 @@ class HostEngine:
             await self.close()
             if anyio.current_time() < self._not_before:
                 wait_s = self._not_before - anyio.current_time()
-                raise PoolUnreachableError(f"The host cannot be reached; it is tried again in {wait_s:.1f} s.")
+                raise PoolUnreachableError(
+                    f"The host cannot be reached; it is tried again in {wait_s:.1f} s."
+                )
             try:
                 self._opened = await open_bridge(self._target)
             except PoolUnreachableError:
@@ -294,5 +292,3 @@ class HostSession:
 async def _pieces(data: bytes) -> AsyncGenerator[bytes, None]:
     for start in range(0, len(data), CHUNK_BYTES):
         yield data[start : start + CHUNK_BYTES]
-
-

@@ -156,7 +156,11 @@ class Link:
 
     def _reason(self) -> str:
         words = self._last_words().strip()
-        return f"The connection to the agent was cut: {words}" if words else "The connection to the agent was cut."
+        return (
+            f"The connection to the agent was cut: {words}"
+            if words
+            else "The connection to the agent was cut."
+        )
 
     def _break(self, reason: str) -> None:
         if self._broken is None:
@@ -226,9 +230,7 @@ class Exchange:
                 otherwise(frame)
         return not self._answered
 
-    async def send_input(
-        self, data: bytes, otherwise: Callable[[Frame], None] = lambda _frame: None
-    ) -> bool:
+    async def send_input(self, data: bytes, otherwise: Callable[[Frame], None] = lambda _frame: None) -> bool:
         """Send a piece of input once there is room for it; return False if the answer came instead."""
         if not await self.wait_for_room(otherwise):
             return False
@@ -281,5 +283,3 @@ class _within:  # noqa: N801 - reads as a word where it is used
             await self._link.close()
             raise PoolUnreachableError(self._words, remedy="It is tried again with the next call.")
         return bool(handled)
-
-

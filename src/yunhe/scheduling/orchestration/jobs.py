@@ -8,6 +8,19 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.model import Decision, Demand
 from yunhe.scheduling.orchestration.states import JobState
 
+__all__ = [  # with the words of the contract that trading speaks too
+    "Attempt",
+    "Explanation",
+    "Job",
+    "JobFilter",
+    "JobOrder",
+    "JobPage",
+    "LogPiece",
+    "Meters",
+    "Mount",
+    "Step",
+]
+
 
 class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything needed to run a demand: what trading hands down to scheduling."""
