@@ -1,14 +1,13 @@
 """The outbox: facts written in the transaction that made them true, read in order by whoever listens."""
 
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.storage.database import insert_if_missing, json_column, metadata
-
-T = TypeVar("T")
 
 EVENTS = sa.Table(
     "outbox_event",
@@ -43,24 +42,39 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def append(connection: Connection, topic: str, key: str, at: float, body: Any) -> None:
-    """Write a fact in the transaction that makes it true.
+    """Write a fact in the transaction that makes it true."""
+    append_many(connection, topic, at, {key: body})
+
+
+def append_many(connection: Connection, topic: str, at: float, bodies: Mapping[str, Any]) -> None:
+    """Write facts of one topic, by key.
 
     On PostgreSQL sequence numbers are drawn before commits happen; the lock makes their order the order of commits,
     so that a reader that has seen number n will never find a smaller one appear.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_APPEND_LOCK)))
-    connection.execute(EVENTS.insert().values(topic=topic, key=key, at=at, body=msgspec.json.encode(body)))
+    connection.execute(
+        EVENTS.insert(),
+        [
+            {"topic": topic, "key": key, "at": at, "body": msgspec.json.encode(body)}
+            for key, body in bodies.items()
+        ],
+    )
 
 
 def read(connection: Connection, topics: tuple[str, ...], after: int, limit: int) -> list[Event]:
     """Return facts on *topics* in order, beyond *after*."""
-    rows = connection.execute(
-        sa.select(EVENTS)
-        .where(EVENTS.c.seq > after, EVENTS.c.topic.in_(topics))
-        .order_by(EVENTS.c.seq)
-        .limit(limit)
-    )
+    return _read(connection, EVENTS.c.topic.in_(topics) & (EVENTS.c.seq > after), limit)
+
+
+def read_all(connection: Connection, after: int, limit: int) -> list[Event]:
+    """Return facts on every topic in order, beyond *after*."""
+    return _read(connection, EVENTS.c.seq > after, limit)
+
+
+def _read(connection: Connection, which: sa.ColumnElement[bool], limit: int) -> list[Event]:
+    rows = connection.execute(sa.select(EVENTS).where(which).order_by(EVENTS.c.seq).limit(limit))
     return [Event(row.seq, row.topic, row.key, row.at, row.body) for row in rows]
 
 

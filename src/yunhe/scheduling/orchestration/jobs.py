@@ -8,6 +8,19 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.model import Decision, Demand
 from yunhe.scheduling.orchestration.states import JobState
 
+__all__ = [  # with the words of the contract that trading speaks too
+    "Attempt",
+    "Explanation",
+    "Job",
+    "JobFilter",
+    "JobOrder",
+    "JobPage",
+    "LogPiece",
+    "Meters",
+    "Mount",
+    "Step",
+]
+
 
 class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything needed to run a demand: what trading hands down to scheduling."""
@@ -34,12 +47,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool_name: str
     node_id: NodeId
     resources: Resources
+    over: bool = False
+    """Ended, with its log and outputs brought home."""
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
     ending: str = ""
     detail: str = ""
     meters: Meters = Meters()
+    log_bytes: int = 0
+    """How much of its output is kept here already."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -34,6 +34,10 @@ class Accounts(Protocol):
         """Return the projects *who* may see; None: every one."""
         ...
 
+    async def require_project(self, project_id: ProjectId) -> None:
+        """Raise ``NotFoundError`` unless the project exists."""
+        ...
+
     async def create_project(self, who: Principal, project_id: ProjectId) -> Project:
         """Make a project; one that exists is returned as it is."""
         ...

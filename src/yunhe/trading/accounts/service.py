@@ -121,6 +121,10 @@ class AccountService:
             return None
         return tuple(m.project_id for m in who.memberships)
 
+    async def require_project(self, project_id: ProjectId) -> None:
+        """Raise unless the project exists."""
+        await self._database.read(lambda connection: self._require_project(connection, project_id))
+
     async def create_project(self, who: Principal, project_id: ProjectId) -> Project:
         """Make a project; one that exists is returned as it is."""
         await self.authorize(who, Action.MEMBERS, EVERY_PROJECT, project_id)

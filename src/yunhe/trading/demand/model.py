@@ -5,6 +5,9 @@ import msgspec
 from yunhe.kernel.money import Tier
 from yunhe.scheduling.orchestration.model import Policy
 
+SCORE_TERMS = ("cost_per_hour", "distance_km")
+"""What ``weights`` may weigh: the terms decisions are scored by."""
+
 
 class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a task needs, as people write it: ``cpus: 4+``, ``memory: 16GB``, ``accelerators: A100:2``."""
