@@ -42,6 +42,7 @@ class Watch:
             os.unlink(os.path.join(node.incoming, name))
         folded = node.spool.folded()
         for allocation in list(node.register.allocations.values()):
+            node.users.restore(allocation.project, allocation.uid)
             if allocation.stopped:
                 allocation.phase = EXITED
             elif allocation.claimed or allocation.run.record("claim") is not None:
@@ -58,7 +59,6 @@ class Watch:
         allocation = Allocation(run, owner["token"], owner["project_id"], owner["uid"])
         allocation.claimed = claim is not None
         allocation.resources = owner.get("resources", {})
-        self._node.users.restore(allocation.project, allocation.uid)
         self._node.register.save(allocation)
 
     def _resume_watching(self, allocation: Allocation, folded_ms: int) -> None:
@@ -233,6 +233,8 @@ class Watch:
         except OSError as fault:
             self._node.notice(f"Minutes of usage could not be kept: {fault}")
             return
+        if self._node.spool.dropped:
+            self._node.notice("Minutes of usage were dropped: nobody has fetched them for too long.")
         reach("after-fold")
         meter.mark(max(minute["until_ms"] for minute in minutes))
 
