@@ -66,10 +66,11 @@ async def footprint(engine: HostEngine, root: Path, tasks: int, over_s: float) -
     await anyio.sleep(over_s)
     used = (cpu_s([daemon, *spawners]) - before) / over_s * 100
     wrapping = (cpu_s(wrappers) - wrappers_before) / over_s * 100
-    own = pss_mib(daemon) + sum(map(pss_mib, spawners))
+    bridges = list(_children(os.getpid()))
+    own = pss_mib(daemon) + sum(map(pss_mib, [*spawners, *bridges]))
     each = statistics.mean(map(pss_mib, wrappers)) if wrappers else 0.0
     print(
-        f"{tasks:4d} tasks  agent {own:5.1f} MiB PSS ({pss_mib(daemon):.1f} daemon), {used:.2f} % of a core; "
+        f"{tasks:4d} tasks  agent {own:5.1f} MiB PSS (daemon {pss_mib(daemon):.1f}, bridge {sum(map(pss_mib, bridges)):.1f}), {used:.2f} % of a core; "
         f"wrappers {each:.2f} MiB PSS each, {wrapping:.2f} % of a core together"
     )
     if tasks == 0:
