@@ -6,9 +6,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from agent_roots import kill_daemon
 from integration.host.orders import ended, files_with, launched, log_of, look, processes_of, running, until
 from yunhe.infrastructure.contract.model import ExecRequest, Isolation, Phase
 from yunhe.infrastructure.host.engine import HostEngine
+from yunhe.kernel.errors import PoolUnreachableError
 
 pytestmark = [
     pytest.mark.anyio,
@@ -115,3 +117,18 @@ async def test_what_a_task_leaves_running_is_ended_with_it(engine: HostEngine) -
     seen = await ended(engine, order.allocation_id)
     assert seen.exit_code == 0
     assert processes_of("sleep 99.125") == []
+
+
+async def test_users_are_taken_back_from_the_claims_when_their_file_is_lost(
+    engine: HostEngine, root: Path
+) -> None:
+    first = await launched(engine, "id -u", project="a")
+    await ended(engine, first.allocation_id)
+    kill_daemon(root)
+    (root / "users.json").write_text("{ damaged")
+    with pytest.raises(PoolUnreachableError):
+        await engine.observe()
+    assert any("users.json" in notice for notice in (await engine.observe()).notices)
+    second = await launched(engine, "id -u", project="a")
+    await ended(engine, second.allocation_id)
+    assert await log_of(engine, first.allocation_id) == await log_of(engine, second.allocation_id)

@@ -61,11 +61,19 @@ def _put_agent(root: Path) -> int:
     path = root / agent.name
     if path.exists() and path.read_bytes() == agent.data:
         return 0
-    root.mkdir(parents=True, exist_ok=True)
+    _make_enterable(root)
     fresh = path.with_suffix(f".{os.getpid()}.new")
     fresh.write_bytes(agent.data)
     fresh.replace(path)
     return len(agent.data)
+
+
+def _make_enterable(path: Path) -> None:
+    """Make *path* so that users of projects can pass through whatever this makes above it."""
+    if not path.exists():
+        _make_enterable(path.parent)
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
 
 
 async def _open_ssh(target: SshHost) -> Opened:
