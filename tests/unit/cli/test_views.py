@@ -124,8 +124,8 @@ LINE = CostLine(
 
 def test_the_chosen_pool_comes_first_and_each_refusal_says_why() -> None:
     lines = drawn(plan_page(PLACED, POOLS, "Considered")).splitlines()
-    assert lines[2].split() == ["✔", "this-machine", "local", "yes", "now", "¥0.0800", "–", "0.00"]
-    assert lines[3].split() == ["lab", "bj", "/", "central", "yes", "now", "not", "priced", "–", "1.94"]
+    assert lines[2].split() == ["✔", "this-machine", "local", "yes", "now", "¥0.0800", "0.00"]
+    assert lines[3].split() == ["lab", "bj", "/", "central", "yes", "now", "not", "priced", "1.94"]
     assert lines[4].split("no", 1)[1].strip() == "2 cores asked, 1 free"
 
 

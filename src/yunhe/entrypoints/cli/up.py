@@ -72,17 +72,27 @@ def up(
 def _kept_key(home: Path, url: str) -> Context:
     """Return the context of this machine's platform, keeping its first key for this user if they have none."""
     config = load_config()
-    known = config.contexts.get(LOCAL, Context())
-    context = msgspec.structs.replace(known, url=url, key=known.key or _first_key(home))
-    if context != known or config.current != LOCAL:
-        save_config(config.holding(LOCAL, context))
+    known = msgspec.structs.replace(config.contexts.get(LOCAL, Context()), url=url)
+    context = known if _accepted(known) else msgspec.structs.replace(known, key=_first_key(home))
+    save_config(config.holding(LOCAL, context))
     return context
 
 
-def _first_key(home: Path) -> str:
-    path = home / "first.key"
+def _accepted(context: Context) -> bool:
+    if not context.key:
+        return False
     try:
-        return path.read_text().strip()
+        with connected(context) as client:
+            client.me()
+    except UnauthenticatedError:
+        return False
+    return True
+
+
+def _first_key(home: Path) -> str:
+    """Return the key that a new platform leaves for whoever set it up."""
+    try:
+        return (home / "first.key").read_text().strip()
     except OSError:
         raise UnauthenticatedError(
             "This platform has users already, and this user has no key to it.",
