@@ -1,5 +1,7 @@
 """What every test shares."""
 
+from collections import Counter, defaultdict
+
 import pytest
 
 pytest.register_assert_rewrite("conformance")
@@ -8,3 +10,23 @@ pytest.register_assert_rewrite("conformance")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("drives"):
+        item.user_properties.extend(("drives", name) for name in mark.args)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests of each kind ran, and which engines and services were really driven."""
+    tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            folder = report.nodeid.removeprefix("tests/").partition("/")[0]
+            tally[f"ran {folder}"][outcome] += 1
+            for key, name in getattr(report, "user_properties", ()):
+                if key == "drives":
+                    tally[f"drove {name}"][outcome] += 1
+    for what, outcomes in sorted(tally.items(), reverse=True):
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        terminalreporter.write_line(f"{what}: {counts}")

@@ -420,7 +420,7 @@ class BasicPromises:
         order = await caller.run(f"sleep {max(1.5, self.tick_s)}")
         await caller.ended(order.allocation_id)
         with anyio.fail_after(self.usage_within_s):
-            while not any(m.allocation_id == order.allocation_id for m in await self._minutes(caller.engine)):  # noqa: ASYNC110 - usage has no long poll
+            while not any(m.allocation_id == order.allocation_id for m in await self._minutes(caller.engine)):
                 await anyio.sleep(0.2)
         minutes = await self._minutes(caller.engine)
         numbers = [minute.seq for minute in minutes]

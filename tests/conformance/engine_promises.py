@@ -4,6 +4,7 @@ A test class inherits ``EnginePromises`` and gives one fixture, ``connect``: an 
 connection to the same pool each time. The class attributes of ``BasicPromises`` are knobs. The scripts are plain
 ``sh``::
 
+    @pytest.mark.drives("my engine")
     class TestMyEngine(EnginePromises):
         @pytest.fixture
         async def connect(self):

@@ -18,6 +18,7 @@ def connector(engine_type: type[PlainFakeEngine]) -> Connect:
     return connect
 
 
+@pytest.mark.drives("fake engine")
 class TestFakeEngine(EnginePromises):
     tick_s = 0.05
     usage_within_s = 5.0
@@ -27,6 +28,7 @@ class TestFakeEngine(EnginePromises):
         return connector(FakeEngine)
 
 
+@pytest.mark.drives("fake engine")
 class TestPlainFakeEngine(BasicPromises):
     tick_s = 0.05
     usage_within_s = 5.0

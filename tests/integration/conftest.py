@@ -5,6 +5,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
 from postgres import new_database, postgres_server
 
 

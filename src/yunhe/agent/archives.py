@@ -7,6 +7,7 @@ unpacked beside its place and moved there only when all of it is good.
 from __future__ import annotations
 
 import fnmatch
+import gzip
 import json
 import os
 import shutil
@@ -170,11 +171,13 @@ def _moves(fresh: str, target: str) -> Iterator[tuple[str, str]]:
 
 def _pack(work: str, patterns: list[str], output: int) -> None:
     wanted = [check_path(pattern, "paths") for pattern in patterns]
-    with os.fdopen(output, "wb") as file, tarfile.open(fileobj=file, mode="w|gz", compresslevel=3) as archive:
-        seen: set[str] = set()
+    seen: set[str] = set()
+    with os.fdopen(output, "wb") as file, gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3) as packed:
+        archive = tarfile.open(fileobj=cast("BinaryIO", packed), mode="w|")  # noqa: SIM115 - an error leaves it unfinished
         for parts in wanted:
             for name in _matches(work, [], parts):
                 _add(archive, work, name, seen)
+        archive.close()
 
 
 def _matches(work: str, above: list[str], pattern: list[str]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from yunhe.agent.watch import Watch
 from yunhe.agent.wrapper import Directory
 
 TICK_S = 1.0
+EARLY_SAMPLE_S = 0.15
 MAX_OWN_LOG_BYTES = 1024 * 1024
 
 
@@ -131,6 +132,11 @@ def _become(launch: Launch, replacement: str, listening: socket.socket, lock: in
     os.execv(sys.executable, command)
 
 
+def _digest_of(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
 class _Daemon:
     def __init__(self, launch: Launch, listening: socket.socket) -> None:
         self._launch = launch
@@ -146,9 +152,7 @@ class _Daemon:
         node.on_trash = lambda path: self._cleaner.submit(shutil.rmtree, path, True) and None
         watch = Watch(node)
         watch.recover()
-        with open(launch.agent_file, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
-        server = Server(node, watch, digest)
+        server = Server(node, watch, _digest_of(launch.agent_file))
         loop = asyncio.get_event_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
@@ -163,6 +167,8 @@ class _Daemon:
         node.spool.close()
         node.register.close()
         self._cleaner.shutdown(wait=True)
+        if not server.replacement:
+            node.keeper.remove()
         return server.replacement
 
     def _open_events(self, node: Node, watch: Watch) -> socket.socket:
@@ -184,8 +190,10 @@ class _Daemon:
                 allocation = node.register.allocations.get(name)
                 if allocation is not None and allocation.claimed:
                     watch.look(allocation)
+                    loop.call_later(EARLY_SAMPLE_S, watch.sample_early, allocation)
 
-        asyncio.get_event_loop().add_reader(line.fileno(), take)
+        loop = asyncio.get_event_loop()
+        loop.add_reader(line.fileno(), take)
         return line
 
     async def _tick_until(self, end: asyncio.Event, watch: Watch) -> None:

@@ -16,12 +16,17 @@ def sync_directory(path: str) -> None:
         os.close(handle)
 
 
+def write_whole(handle: int, data: bytes) -> None:
+    """Write all of *data*, or raise what kept it from being written."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
 def _write_new(path: str, data: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(handle, view) :]
+        write_whole(handle, data)
         os.fsync(handle)
     except OSError:
         os.close(handle)

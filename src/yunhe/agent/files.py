@@ -11,6 +11,7 @@ from typing import Any
 
 from yunhe.agent.archives import check_path
 from yunhe.agent.calls import Call
+from yunhe.agent.durable import write_whole
 from yunhe.agent.failpoints import reach
 from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
 from yunhe.agent.handles import read_all, read_handle
@@ -50,8 +51,7 @@ class Files:
         except OSError as fault:
             raise refusal_of(fault, "receiving an archive") from fault
         finally:
-            if os.path.exists(path):
-                os.unlink(path)
+            _remove(path)
         await call.answer({"had": False})
 
     def _wanted(self, body: dict[str, Any]) -> bool:
@@ -75,17 +75,18 @@ class Files:
         digest = hashlib.sha256()
         size = 0
         await call.grant(INITIAL_CREDIT)
-        with open(path, "wb") as file:
-            while True:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            while size <= call.body["size_bytes"]:
                 piece = await call.receive()
                 if not piece:
                     break
                 size += len(piece)
-                if size > call.body["size_bytes"]:
-                    break
                 digest.update(piece)
-                file.write(piece)
+                write_whole(handle, piece)
                 await call.grant(1)
+        finally:
+            os.close(handle)
         if size != call.body["size_bytes"]:
             raise invalid("size_bytes", f"{size} bytes came", call.body["size_bytes"])
         if digest.hexdigest() != call.body["digest"]:
@@ -122,14 +123,17 @@ class Files:
         reader, writer = os.pipe()
         order = {"uid": allocation.uid, "work": allocation.run.work, "path": path}
         try:
-            try:
-                with open(archive, "rb") as file:
-                    self._node.spawner.spawn("unpack", order, [file.fileno(), writer])
-            finally:
-                os.close(writer)
+            self._spawn_unpack(order, archive, writer)
             _raise_refusal(await read_all(reader))
         finally:
             os.close(reader)
+
+    def _spawn_unpack(self, order: dict[str, Any], archive: str, writer: int) -> None:
+        try:
+            with open(archive, "rb") as file:
+                self._node.spawner.spawn("unpack", order, [file.fileno(), writer])
+        finally:
+            os.close(writer)
 
     async def get(self, call: Call) -> None:
         """Stream an archive of what matches."""
@@ -155,6 +159,11 @@ class Files:
             os.close(data_reader)
             os.close(status_reader)
         await call.answer({})
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
 
 
 def _raise_refusal(answer: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -59,8 +60,7 @@ class Journal:
         line = _encode(entry)
         size = os.fstat(self._file).st_size
         try:
-            if os.write(self._file, line) < len(line):
-                raise OSError(28, "No space left on device")
+            _write_whole(self._file, line)
             if sync:
                 os.fsync(self._file)
         except OSError:
@@ -84,6 +84,11 @@ class Journal:
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._file)
+
+
+def _write_whole(handle: int, line: bytes) -> None:
+    if os.write(handle, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _encode(entry: dict[str, Any]) -> bytes:

@@ -87,11 +87,6 @@ class Meter:
         peak_kib = max(totals.peak_kib, sample.memory_kib)
         self._set(totals._replace(taken=totals.taken + 1, peak_kib=peak_kib))
 
-    def raise_peak(self, peak_kib: int) -> None:
-        """Take a peak that no sample saw."""
-        totals = self._totals()
-        self._set(totals._replace(peak_kib=max(totals.peak_kib, peak_kib)))
-
     def last(self) -> Sample | None:
         """Return the newest sample."""
         taken = self._totals().taken
@@ -160,7 +155,7 @@ def _fold_minute(minute: int, samples: list[Sample]) -> dict[str, Any]:
     """Fold a minute; the first sample is the one before it and only tells where the counters stood."""
     sketch = [0] * BANDS
     highest = 0.0
-    for before, after in zip(samples, samples[1:]):
+    for before, after in zip(samples, samples[1:]):  # noqa: B905, RUF007 - Python 3.8 has neither
         between_ms = after.clock_ms - before.clock_ms
         rate = (after.cpu_us - before.cpu_us) / between_ms
         sketch[band_of(rate)] += max(1, round(between_ms / 1000))
@@ -183,7 +178,7 @@ def _fold_minute(minute: int, samples: list[Sample]) -> dict[str, Any]:
 
 def read_counters(group: Group, reaped_path: str) -> tuple[int, int, int, int]:
     """Return cpu microseconds, resident KiB and bytes read and written of a running allocation, up to now."""
-    cpu_us, read_total, written_total, _ = read_reaped(reaped_path)
+    cpu_us, read_total, written_total = read_reaped(reaped_path)
     counted_us = group.cpu_us()
     for pid in group.processes():
         read_bytes, written_bytes = io_bytes(pid)
@@ -195,11 +190,11 @@ def read_counters(group: Group, reaped_path: str) -> tuple[int, int, int, int]:
     return counted_us if counted_us is not None else cpu_us, group.memory_kib(), read_total, written_total
 
 
-def read_reaped(path: str) -> tuple[int, int, int, int]:
+def read_reaped(path: str) -> tuple[int, int, int]:
     """Return what the wrapper has published of its reaped processes."""
     try:
         with open(path, "rb") as file:
             data = file.read(REAPED.size)
     except FileNotFoundError:
-        return 0, 0, 0, 0
-    return REAPED.unpack(data) if len(data) == REAPED.size else (0, 0, 0, 0)
+        return 0, 0, 0
+    return REAPED.unpack(data) if len(data) == REAPED.size else (0, 0, 0)

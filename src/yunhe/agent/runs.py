@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import time
 from typing import Any
 
 from yunhe.agent.durable import create_json, read_json, replace_json, sync_directory
@@ -88,9 +88,7 @@ class Run:
 
     def remove(self, trash: str) -> str:
         """Move the directory out of sight at once; return where it went, for somebody to remove at leisure."""
-        gone = os.path.join(trash, self.id)
-        if os.path.isdir(gone):
-            shutil.rmtree(gone)
+        gone = os.path.join(trash, f"{self.id}.{time.monotonic_ns()}")
         if self.exists():
             os.rename(self.path, gone)
         return gone

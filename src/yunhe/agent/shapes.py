@@ -101,9 +101,8 @@ def record(required: dict[str, Check], optional: dict[str, Check] | None = None)
             _problem(problems, field or "body", "must be an object", value)
             return
         above = f"{field}." if field else ""
-        for name in required:
-            if name not in value:
-                problems.append({"field": above + name, "problem": "is missing"})
+        missing = [name for name in required if name not in value]
+        problems.extend({"field": above + name, "problem": "is missing"} for name in missing)
         for name, content in value.items():
             if name in known:
                 known[name](content, above + name, problems)

@@ -152,6 +152,11 @@ class Watch:
             wall_ms = int(began["started_at"] * 1000)
             allocation.meter.add(Sample(began["started_clock_ms"], wall_ms, 0, 0, 0, 0))
 
+    def sample_early(self, allocation: Allocation) -> None:
+        """Take a sample of what may be over before the next tick."""
+        if allocation.phase == RUNNING:
+            self._sample(allocation)
+
     def _sample(self, allocation: Allocation) -> None:
         if allocation.meter is None:
             return
@@ -180,7 +185,6 @@ class Watch:
                     ended["written_bytes"],
                 )
             )
-            meter.raise_peak(ended["peak_kib"])
         self._finish_metering(allocation)
         self._node.keeper.group(allocation.id).remove()
 

@@ -27,8 +27,8 @@ from yunhe.agent.users import adopt_orphans, become
 COULD_NOT_START = 125
 """The exit code of a task of which no step could be executed."""
 
-REAPED = struct.Struct("<QQQQ")
-"""Of everything the wrapper has reaped: cpu microseconds, bytes read, bytes written, largest resident KiB."""
+REAPED = struct.Struct("<QQQ")
+"""Of everything the wrapper has reaped: cpu microseconds, bytes read, bytes written."""
 
 _GRACE_AFTER_LIMIT_S = 5.0
 _DISK_CHECK_S = 2.0
@@ -188,8 +188,8 @@ class Wrapper:
                 self._status = status
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_us = round((used.ru_utime + used.ru_stime) * 1_000_000)
-        counters = cpu_us, used.ru_inblock * _BLOCK_BYTES, used.ru_oublock * _BLOCK_BYTES, used.ru_maxrss
-        REAPED.pack_into(self._reaped, 0, *counters)
+        blocks = used.ru_inblock * _BLOCK_BYTES, used.ru_oublock * _BLOCK_BYTES
+        REAPED.pack_into(self._reaped, 0, cpu_us, *blocks)
         return left
 
     def _keep_limits(self) -> None:
@@ -232,7 +232,7 @@ class Wrapper:
         while (self._pump() or self._reap()) and time.monotonic() < until:
             time.sleep(0.001)
         self._log.close()
-        reaped_cpu_us, read_bytes, written_bytes, peak_kib = REAPED.unpack_from(self._reaped, 0)
+        reaped_cpu_us, read_bytes, written_bytes = REAPED.unpack_from(self._reaped, 0)
         counted_us = self._group.cpu_us()
         ending = self._ending or "done"
         if self._group.oom_kills() and code != 0 and self._ending is None:
@@ -247,7 +247,6 @@ class Wrapper:
             "cpu_us": reaped_cpu_us if counted_us is None else counted_us,
             "read_bytes": read_bytes,
             "written_bytes": written_bytes,
-            "peak_kib": peak_kib,
             "log_bytes": self._log.offset,
         }
         reach("before-exit-record")

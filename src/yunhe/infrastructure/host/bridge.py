@@ -14,7 +14,7 @@ from anyio.abc import Process
 
 from yunhe.agent import OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.bootstrap import MARK
-from yunhe.infrastructure.host.link import Body, Link
+from yunhe.infrastructure.host.link import Body, Link, last_words
 from yunhe.infrastructure.host.package import agent_file, bootstrap_text
 from yunhe.infrastructure.host.target import HostTarget, LocalHost, SshHost
 from yunhe.kernel.errors import PoolUnreachableError
@@ -51,7 +51,7 @@ async def _open_local(target: LocalHost) -> Opened:
     command = [sys.executable, "-I", "-S", str(root / agent_file().name), "bridge", "--root", str(root)]
     command += target.declared.arguments()
     process, words = await _start(command, {**os.environ, **target.environment})
-    link = Link(process, lambda: _tail(words))
+    link = Link(process, words)
     return Opened(link, await _shake_hands(link), sent_bytes)
 
 
@@ -81,8 +81,9 @@ async def _open_ssh(target: SshHost) -> Opened:
             if process.returncode is None:
                 process.kill()
             await process.aclose()
+        words.close()
         raise
-    link = Link(process, lambda: _tail(words))
+    link = Link(process, words)
     return Opened(link, await _shake_hands(link), sent_bytes)
 
 
@@ -124,9 +125,7 @@ async def _read_greeting(process: Process, words: IO[bytes]) -> str:
         return said
     with anyio.move_on_after(1.0):
         await process.wait()
-    raise PoolUnreachableError(
-        f"The host did not start the agent: {_tail(words).strip() or 'it said nothing'}"
-    )
+    raise PoolUnreachableError(f"The host did not start the agent: {last_words(words) or 'it said nothing'}")
 
 
 async def _start(command: list[str], environment: dict[str, str]) -> tuple[Process, IO[bytes]]:
@@ -140,11 +139,6 @@ async def _start(command: list[str], environment: dict[str, str]) -> tuple[Proce
         start_new_session=True,  # an interrupt typed at the platform's terminal is not for the bridge
     )
     return process, words
-
-
-def _tail(words: IO[bytes]) -> str:
-    size = os.fstat(words.fileno()).st_size
-    return os.pread(words.fileno(), 2000, max(0, size - 2000)).decode(errors="replace")
 
 
 async def _shake_hands(link: Link) -> Body:

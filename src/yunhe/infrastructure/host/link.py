@@ -4,9 +4,10 @@ There is no task in the background. Whoever waits for an answer reads for everyb
 reading on when its own answer has come; so a link may be opened in one task, used in others and closed in a third.
 """
 
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import IO, Any
 
 import anyio
 import msgspec
@@ -37,9 +38,13 @@ class _Slot:
 class Link:
     """A bridge that is open."""
 
-    def __init__(self, process: Process, last_words: Callable[[], str]) -> None:
+    def __init__(self, process: Process, words: IO[bytes]) -> None:
+        assert process.stdin is not None  # noqa: S101 - the bridge is started with both ends piped
+        assert process.stdout is not None  # noqa: S101
         self._process = process
-        self._last_words = last_words
+        self._input = process.stdin
+        self._output = process.stdout
+        self._words = words
         self._decoder = Decoder()
         self._slots: dict[int, _Slot] = {}
         self._number = 0
@@ -54,13 +59,18 @@ class Link:
 
     async def request(self, verb: str, body: Body, *, timeout_s: float) -> Body:
         """Send a request and return its answer."""
-        async with _within(timeout_s, self, verb):
-            exchange = self.exchange(verb, body)
+        exchange = self.exchange(verb, body)
+        with anyio.move_on_after(timeout_s):
             try:
                 await exchange.begin()
                 return await exchange.answer()
             finally:
                 await exchange.leave()
+        await self.close()
+        raise PoolUnreachableError(
+            f"The agent did not answer {verb} within {timeout_s:g} s.",
+            remedy="It is tried again with the next call.",
+        )
 
     async def stream(self, verb: str, body: Body, *, quiet_s: float = QUIET_S) -> AsyncIterator[Frame]:
         """Send a request and yield the parts of its answer; the last frame is the answer itself."""
@@ -84,13 +94,13 @@ class Link:
         """Hang up; whoever still waits is told."""
         self._break("The connection was closed.")
         with anyio.CancelScope(shield=True), anyio.move_on_after(END_WITHIN_S):
-            if self._process.stdin is not None:
-                await self._process.stdin.aclose()
+            await self._input.aclose()
             await self._process.wait()
         with anyio.CancelScope(shield=True):
             if self._process.returncode is None:
                 self._process.kill()
             await self._process.aclose()
+        self._words.close()
 
     # For exchanges
 
@@ -107,15 +117,14 @@ class Link:
         data = _encoded(header, payload)
         if self._broken is not None:
             raise PoolUnreachableError(self._broken)
-        stdin = self._process.stdin
         with anyio.CancelScope(shield=True), anyio.move_on_after(SEND_WITHIN_S):
             async with self._sending:
                 try:
-                    if stdin is not None:
-                        await stdin.send(data)
-                    return
+                    await self._input.send(data)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                     self._break(self._reason())
+                else:
+                    return
         self._break("The agent takes nothing more.")
         raise PoolUnreachableError(self._broken or "")
 
@@ -137,11 +146,8 @@ class Link:
         return slot.frames.popleft()
 
     async def _read_some(self) -> None:
-        stdout = self._process.stdout
         try:
-            if stdout is None:
-                raise anyio.EndOfStream
-            for frame in self._decoder.feed(await stdout.receive(CHUNK_BYTES * 4)):
+            for frame in self._decoder.feed(await self._output.receive(CHUNK_BYTES * 4)):
                 slot = self._slots.get(frame.header.get("id", -1))
                 if slot is not None:
                     slot.frames.append(frame)
@@ -155,7 +161,7 @@ class Link:
             self._break(f"The agent sends no frames: {refusal.problem}")
 
     def _reason(self) -> str:
-        words = self._last_words().strip()
+        words = last_words(self._words)
         return (
             f"The connection to the agent was cut: {words}"
             if words
@@ -252,6 +258,14 @@ class Exchange:
                     return  # it is gone, and the request with it
 
 
+def last_words(words: IO[bytes]) -> str:
+    """Return the end of what a process said on its standard error."""
+    if words.closed:
+        return ""
+    size = os.fstat(words.fileno()).st_size
+    return os.pread(words.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").strip()
+
+
 def error_of(body: Body) -> YunheError:
     """Return the error an agent's refusal stands for."""
     kind = BY_CODE.get(body.get("code", ""), YunheError)
@@ -264,22 +278,3 @@ def _encoded(header: Body, payload: bytes) -> bytes:
         return encode(header, payload)
     except Refusal as refusal:
         raise error_of(refusal.as_body()) from None
-
-
-class _within:  # noqa: N801 - reads as a word where it is used
-    """A time limit after which the link is not to be trusted any more."""
-
-    def __init__(self, timeout_s: float, link: Link, verb: str) -> None:
-        self._scope = anyio.CancelScope(deadline=anyio.current_time() + timeout_s)
-        self._link = link
-        self._words = f"The agent did not answer {verb} within {timeout_s:g} s."
-
-    async def __aenter__(self) -> None:
-        self._scope.__enter__()
-
-    async def __aexit__(self, kind: Any, fault: Any, trace: Any) -> bool:
-        handled = self._scope.__exit__(kind, fault, trace)
-        if self._scope.cancelled_caught:
-            await self._link.close()
-            raise PoolUnreachableError(self._words, remedy="It is tried again with the next call.")
-        return bool(handled)

@@ -85,7 +85,6 @@ class Steps:
             await self._change(held, JobState.STOPPING)
             return
         order = self._launch_order(held)
-        drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
         failpoint("launch-before-call")
         try:
             await self._means.plugins.launch(held.pool_id, order, held.order.mounts)
@@ -101,6 +100,8 @@ class Steps:
         except YunheError as error:
             await self._refused(held, error)
             return
+        # Only a look that begins from here on must know the allocation.
+        drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
         failpoint("launch-after-call")
         now = self._means.clock()
 
