@@ -40,7 +40,7 @@ def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
         arguments = [entry.module, *entry.given, *arguments[1:]]
     verbatim = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
     try:
-        outcome = _group(commands).main(
+        outcome = group(commands).main(
             arguments, prog_name="yunhe", standalone_mode=False, obj=Verbatim(verbatim)
         )
     except YunheError as error:
@@ -58,7 +58,8 @@ def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _group(commands: Mapping[str, Entry]) -> Any:
+def group(commands: Mapping[str, Entry]) -> Any:
+    """Return the whole command line, nothing of it imported yet."""
     class LazyCommands(TyperGroup):
         """A group that knows its commands by name and imports one when asked."""
 

@@ -39,6 +39,7 @@ def up(
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen on loopback.")] = DEFAULT_PORT,
     database: Annotated[str, typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; else SQLite.")] = "",
+    agent_root: Annotated[str, typer.Option(help="Where this machine's agent keeps jobs while they run.")] = "",
     sample: Annotated[bool, typer.Option(help="Run the sample job.")] = True,
 ) -> None:
     """Bring up a platform on this machine: a server, this machine as its pool, a key, and a sample job.
@@ -59,7 +60,7 @@ def up(
             daemon.await_ready(server, home)
     context = _kept_key(home, server.url)
     with connected(context) as client:
-        pool = _ensure_pool(client)
+        pool = _ensure_pool(client, {"root": agent_root} if agent_root else {})
         _tell(server.url, pool)
         if sample:
             _try(client)
@@ -100,9 +101,9 @@ def _first_key(home: Path) -> str:
         ) from None
 
 
-def _ensure_pool(client: Client) -> Pool:
+def _ensure_pool(client: Client, options: dict[str, str]) -> Pool:
     """Return this machine as a pool, ready."""
-    spec = PoolSpec(name=POOL, kind="local", prices=parse_prices(NOTIONAL_PRICES))
+    spec = PoolSpec(name=POOL, kind="local", options=options, prices=parse_prices(NOTIONAL_PRICES))
     known = next((pool for pool in client.pools() if pool.spec.name == POOL), None)
     if known is not None and known.state in {PoolState.READY, PoolState.DRAINING}:
         return known
