@@ -52,7 +52,7 @@ def cli_page() -> str:
 
 
 def _section(command: Any, path: str, parent: Any) -> list[str]:
-    context = command.make_context(path.split()[-1], [], parent=parent, resilient_parsing=True)
+    context = command.make_context(path.rsplit(maxsplit=1)[-1], [], parent=parent, resilient_parsing=True)
     level = "##" if path.count(" ") == 1 else "###"
     lines = [f"{level} {path}", "", "```text", command.get_help(context).rstrip(), "```", ""]
     for name, child in getattr(command, "commands", {}).items():

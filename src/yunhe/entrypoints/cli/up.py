@@ -39,7 +39,9 @@ def up(
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen on loopback.")] = DEFAULT_PORT,
     database: Annotated[str, typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; else SQLite.")] = "",
-    agent_root: Annotated[str, typer.Option(help="Where this machine's agent keeps jobs while they run.")] = "",
+    agent_root: Annotated[
+        str, typer.Option(help="Where this machine's agent keeps jobs while they run.")
+    ] = "",
     sample: Annotated[bool, typer.Option(help="Run the sample job.")] = True,
 ) -> None:
     """Bring up a platform on this machine: a server, this machine as its pool, a key, and a sample job.
