@@ -106,7 +106,7 @@ async def test_a_command_with_a_terminal_sees_its_size_and_is_ended_when_left(en
     with anyio.fail_after(10):
         async with engine.exec(order.allocation_id, request) as session:
             assert await session.receive() == b"31 97\r\n"
-        while processes_of("^sleep 88.75"):  # noqa: ASYNC110 - nobody tells us when it is gone
+        while processes_of("^sleep 88.75"):
             await anyio.sleep(0.05)
 
 

@@ -48,7 +48,8 @@ async def open_bridge(target: HostTarget) -> Opened:
 async def _open_local(target: LocalHost) -> Opened:
     root = target.directory()
     sent_bytes = await anyio.to_thread.run_sync(_put_agent, root)
-    command = [sys.executable, "-I", "-S", str(root / agent_file().name), "bridge", "--root", str(root)]
+    python = target.python or sys.executable
+    command = [python, "-I", "-S", str(root / agent_file().name), "bridge", "--root", str(root)]
     command += target.declared.arguments()
     process, words = await _start(command, {**os.environ, **target.environment})
     link = Link(process, words)
