@@ -59,6 +59,7 @@ async def _exec(context: Context, job_id: str, request: ExecRequest, interactive
         AsyncClient(context.url, context.key, verify=context.ca_file or True) as client,
         client.exec(job_id, request) as session,
     ):
+        refusal: YunheError | None = None
         with _raw_terminal() if request.tty else _as_it_is():
             async with anyio.create_task_group() as group:
                 group.start_soon(_pass_input, session, interactive)

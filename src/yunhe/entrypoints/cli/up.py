@@ -12,7 +12,7 @@ from yunhe.entrypoints.cli.connection import connected
 from yunhe.entrypoints.cli.context import LOCAL, Context, load_config, save_config
 from yunhe.entrypoints.cli.follow import exit_code, final_cost, follow
 from yunhe.entrypoints.cli.prices import parse_prices
-from yunhe.entrypoints.cli.screen import PlainApp, amount, err, spinner
+from yunhe.entrypoints.cli.screen import PlainApp, amount, err, hints, spinner
 from yunhe.entrypoints.cli.show_jobs import cost_text, used_text
 from yunhe.entrypoints.cli.show_pools import total
 from yunhe.entrypoints.client import Client
@@ -67,8 +67,13 @@ def up(
         if sample:
             _try(client)
     err().print(
-        "\n  next   yunhe run examples/hello.yaml      yunhe ps --all      yunhe pool add ssh user@host",
-        style="dim",
+        hints(
+            {
+                "next": "yunhe run examples/hello.yaml",
+                "jobs": "yunhe ps --all",
+                "more": "yunhe pool add ssh user@host",
+            }
+        )
     )
 
 
@@ -139,7 +144,8 @@ def _try(client: Client) -> None:
     """Run the sample to its end and tell what came of it."""
     job = follow(client, client.submit(Submission(task=SAMPLE)))
     report = final_cost(client, job)
-    err().print(_ending(job) + f", {used_text(job)}, {cost_text(report)}")
+    err().print(_ending(job))
+    err().print(f"        {used_text(job)}, {cost_text(report)}")
     if exit_code(job):
         raise typer.Exit(exit_code(job))
 
