@@ -4,6 +4,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from yunhe import __version__
+
 JOBS, POOLS, MONEY, ACCESS, PLATFORM, ALONE = (
     "Jobs",
     "Pools",
@@ -71,6 +73,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"], ["help"]) and "_YUNHE_COMPLETE" not in os.environ:
         sys.stdout.write(help_text())  # before anything is imported: people judge a tool by its first second
+        return
+    if arguments == ["--version"]:
+        sys.stdout.write(f"yunhe {__version__}\n")
         return
     from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
 
