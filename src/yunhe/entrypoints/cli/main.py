@@ -17,7 +17,9 @@ class Command(NamedTuple):
     help: str
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, Command] = {
+    "availability": Command("availability", "Plan how few services meet an availability target, exactly."),
+}
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 
 
