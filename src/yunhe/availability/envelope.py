@@ -9,9 +9,11 @@ from yunhe.availability.outage import FloatArray, IntArray
 GRID = 4096
 
 
-def falls_steadily(steps: FloatArray) -> bool:
-    """Whether these increments never grow, rounding aside: the mark of a concave sequence."""
-    return bool(np.all(np.diff(steps) <= 1e-12 * np.abs(steps[:-1])))
+def is_concave(values: FloatArray) -> bool:
+    """Whether the increments of these values never grow, rounding aside."""
+    steps = np.diff(values)
+    rounding = 1e-12 * np.abs(steps[:-1]) + 1e-15 * np.abs(values).max(initial=0.0)
+    return bool(np.all(np.diff(steps) <= rounding))
 
 
 def hull_vertices(x: FloatArray, y: FloatArray) -> IntArray:

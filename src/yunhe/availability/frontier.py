@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from yunhe.availability.envelope import falls_steadily, hull_vertices
+from yunhe.availability.envelope import hull_vertices, is_concave
 from yunhe.availability.model import Model, Module, Service
 from yunhe.availability.outage import (
     FloatArray,
@@ -89,13 +89,14 @@ class Convolved(Total):
 
 def add_up(kinds: Sequence[Kind]) -> Merged | Convolved:
     """Add the curves of all modules, exactly where that can be done."""
-    if all(_is_concave(kind.curve.values) for kind in kinds):
+    can_merge = all(np.isfinite(kind.curve.companions[:, _finite(kind.curve.values)]).all() for kind in kinds)
+    if can_merge and all(_is_concave(kind.curve, kind.curve.values) for kind in kinds):
         return _merge(kinds)
     lengths = [len(kind.curve.values) for kind in kinds for _ in kind.modules]
     width = sum(lengths)
     if width * sum(lengths) <= CONVOLUTION_OPERATIONS and width * len(lengths) <= CONVOLUTION_MEMORY:
         return _convolve(kinds)
-    if any(not np.isfinite(kind.curve.companions[:, _finite(kind.curve.values)]).all() for kind in kinds):
+    if not can_merge:
         raise UnsupportedError(
             "Mixed replicas over zones cannot be planned for so many modules.",
             remedy="Plan with equal replicas, or without zones, or fewer modules at a time.",
@@ -107,20 +108,20 @@ def _finite(values: FloatArray) -> IntArray:
     return np.flatnonzero(np.isfinite(values))
 
 
-def _is_concave(values: FloatArray) -> bool:
+def _is_concave(curve: Curve, values: FloatArray) -> bool:
     finite = _finite(values)
-    return len(finite) == finite[-1] - finite[0] + 1 and falls_steadily(np.diff(values[finite]))
+    return curve.concave or (len(finite) == finite[-1] - finite[0] + 1 and is_concave(values[finite]))
 
 
-def _vertices(values: FloatArray) -> IntArray:
+def _vertices(curve: Curve, values: FloatArray) -> IntArray:
     finite = _finite(values)
-    if _is_concave(values):
+    if _is_concave(curve, values):
         return finite
     return finite[hull_vertices(finite.astype(np.float64), values[finite])]
 
 
 def _merge(kinds: Sequence[Kind]) -> Merged:
-    vertices = [_vertices(kind.curve.values) for kind in kinds]
+    vertices = [_vertices(kind.curve, kind.curve.values) for kind in kinds]
     sizes = np.array([len(kind.modules) for kind in kinds])
     slopes = [_slopes(kind.curve.values, points) for kind, points in zip(kinds, vertices, strict=True)]
     kind_of = np.repeat(np.arange(len(kinds)), [len(slope) for slope in slopes])
@@ -140,7 +141,8 @@ def _merge(kinds: Sequence[Kind]) -> Merged:
     for number, row in enumerate(companions):
         row[costs] = along([kind.curve.companions[number] for kind in kinds])
     is_exact = all(
-        kind.curve.bounds is kind.curve.values and _is_concave(kind.curve.values) for kind in kinds
+        kind.curve.bounds is kind.curve.values and _is_concave(kind.curve, kind.curve.values)
+        for kind in kinds
     )
     bounds = values if is_exact else _envelope_total(kinds, len(values))
     return Merged(values, bounds, companions, kinds, vertices, kind_of[order], repeats, costs)
@@ -155,7 +157,7 @@ def _envelope_total(kinds: Sequence[Kind], width: int) -> FloatArray:
     start_cost, start_value = 0, 0.0
     steps: list[tuple[FloatArray, FloatArray]] = []
     for kind in kinds:
-        vertices = _vertices(kind.curve.bounds)
+        vertices = _vertices(kind.curve, kind.curve.bounds)
         start_cost += int(vertices[0]) * len(kind.modules)
         start_value += float(kind.curve.bounds[vertices[0]]) * len(kind.modules)
         widths = np.tile(np.diff(vertices), len(kind.modules)).astype(np.float64)
@@ -244,13 +246,26 @@ def reaches(log_availability: FloatArray, log_target: float) -> NDArray[np.bool_
 
 def find_frontier(model: Model, choices: Sequence[Choice]) -> Frontier:
     """Return the frontier of a platform whose services have one of these numbers of replicas."""
+    return _frontier(model, [_weights(module) for module in model.modules], choices)
+
+
+def least_services_across_modules(model: Model, log_target: float) -> int | None:
+    """Return how many services no plan could do without even if any sub-modules might share one.
+
+    A bound, not a plan: it gives up the cohesion of modules.
+    """
+    everything = np.concatenate([_weights(module) for module in model.modules])
+    return _frontier(model, [everything], (Choice(model.replicas, 1),)).cheapest_possible(log_target)
+
+
+def _frontier(model: Model, weights: Sequence[FloatArray], choices: Sequence[Choice]) -> Frontier:
     states = scenarios(model, [choice.replicas for choice in choices])
     values = [_value_in(state, model) for state in states]
     is_concave = is_provably_concave(model.assumptions)
     objectives = [Objective(value, tuple(values), is_concave) for value in values]
     if len(states) > 1 and len(choices) > 1:
         objectives.append(Objective(_average(states, values), tuple(values), concave=False))
-    kinds = [_kinds_of(model, choices, objective) for objective in objectives]
+    kinds = [_kinds_of(weights, choices, objective) for objective in objectives]
     totals = [add_up(each) for each in kinds]
     log_weights = np.array([state.log_weight for state in states])[:, None]
     reached = np.array([_log_sum(total.companions + log_weights) for total in totals])
@@ -291,17 +306,13 @@ def _log_sum(rows: FloatArray) -> FloatArray:
         return np.log(np.exp(rows).sum(axis=0))
 
 
-def _kinds_of(model: Model, choices: Sequence[Choice], objective: Objective) -> list[Kind]:
+def _kinds_of(weights: Sequence[FloatArray], choices: Sequence[Choice], objective: Objective) -> list[Kind]:
     alike: dict[bytes, list[int]] = {}
-    weights_of: dict[bytes, FloatArray] = {}
-    for number, module in enumerate(model.modules):
-        weights = np.sort(_weights(module))
-        key = weights.tobytes()
-        alike.setdefault(key, []).append(number)
-        weights_of[key] = weights
+    for number, of_module in enumerate(weights):
+        alike.setdefault(np.sort(of_module).tobytes(), []).append(number)
     return [
-        Kind(module_curve(weights_of[key], choices, objective), np.array(numbers))
-        for key, numbers in alike.items()
+        Kind(module_curve(np.frombuffer(sorted_weights), choices, objective), np.array(numbers))
+        for sorted_weights, numbers in alike.items()
     ]
 
 

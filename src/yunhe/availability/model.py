@@ -127,7 +127,7 @@ def _module_problems(modules: tuple[Module, ...]) -> Iterator[FieldProblem]:
         yield from _repeated(field, [submodule.name for submodule in module.submodules])
         for submodule in module.submodules:
             if not 0 < submodule.availability < 1:
-                yield _availability_problem(f"{field}.{submodule.name}", submodule.availability)
+                yield availability_problem(f"{field}.{submodule.name}", submodule.availability)
 
 
 def _shared_problems(shared: tuple[SharedDependency, ...]) -> Iterator[FieldProblem]:
@@ -136,7 +136,7 @@ def _shared_problems(shared: tuple[SharedDependency, ...]) -> Iterator[FieldProb
     for dependency in shared:
         field = f"shared.{dependency.name}"
         if not 0 < dependency.availability < 1:
-            yield _availability_problem(f"{field}.availability", dependency.availability)
+            yield availability_problem(f"{field}.availability", dependency.availability)
         yield from _count_problems(f"{field}.instances", dependency.instances)
         for need in dependency.needs:
             if need not in names:
@@ -161,10 +161,11 @@ def _assumption_problems(assumptions: Assumptions) -> Iterator[FieldProblem]:
         yield FieldProblem("zones", f"at most {MAX_ZONES} can be told apart", str(len(assumptions.zones)))
     for zone in assumptions.zones:
         if not 0 < zone.availability < 1:
-            yield _availability_problem(f"zones.{zone.name}", zone.availability)
+            yield availability_problem(f"zones.{zone.name}", zone.availability)
 
 
-def _availability_problem(field: str, value: float) -> FieldProblem:
+def availability_problem(field: str, value: float) -> FieldProblem:
+    """Say that this cannot be an availability, and what was probably meant."""
     likely = f"{value:g}%" if 50 <= value < 100 else None
     return FieldProblem(field, "must lie between 0 and 1, both excluded", f"{value:g}", likely)
 

@@ -12,6 +12,7 @@ from yunhe.availability.model import (
     SharedDependency,
     SubModule,
     Zone,
+    availability_problem,
     unknown_name,
 )
 from yunhe.availability.percent import parse_availability, parse_target
@@ -74,7 +75,7 @@ def _load(text: str) -> dict[str, Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise InvalidInputError(
             f"The model is not YAML: {where}{getattr(error, 'problem', error)}.",
-            remedy="Mend that line; `yunhe availability plan --help` shows a model.",
+            remedy="Mend that line; a model starts like `modules: {web: [login, shop], store: 3}`.",
         ) from None
     if not isinstance(content, dict):
         raise InvalidInputError(
@@ -96,6 +97,8 @@ class _Reader:
             if field not in FIELDS:
                 self._problems.append(unknown_name(field, field, FIELDS))
         default = self._value("availability", parse_availability, None)
+        if default is not None and not 0 < default < 1:
+            self._problems.append(availability_problem("availability", default))
         modules = self._modules(default)
         shared = tuple(self._shared(str(name), given) for name, given in self._mapping("shared").items())
         replicas = self._value("replicas", _whole, 3)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from yunhe.availability.envelope import falls_steadily, hull_at
+from yunhe.availability.envelope import hull_at, is_concave
 from yunhe.availability.outage import FloatArray, IntArray
 from yunhe.kernel.errors import UnsupportedError
 
@@ -65,18 +65,22 @@ class Objective:
 
 @dataclass(frozen=True)
 class Curve:
-    """For each cost (the index): the value reached (−inf: nothing costs that), and a bound on any."""
+    """For each cost (the index): the value reached (−inf: nothing costs that), and a bound on any.
+
+    ``concave`` says that each further step is known to bring less than the one before.
+    """
 
     values: FloatArray
     bounds: FloatArray
     companions: FloatArray
     partition: Callable[[int], tuple[Group, ...]]
+    concave: bool = False
 
 
 def module_curve(weights: FloatArray, choices: Sequence[Choice], objective: Objective) -> Curve:
     """Return the curve of a module whose sub-modules have these weights."""
     is_plain = len(choices) == 1 and choices[0].cost == 1
-    if is_plain and np.ptp(weights) == 0 and _is_concave(weights, choices[0].replicas, objective):
+    if is_plain and np.ptp(weights) == 0 and _is_concave_in_size(weights, choices[0].replicas, objective):
         return _balanced(weights, choices[0].replicas, objective)
     if _operations(weights, choices, _width(len(weights), choices)) <= EXACT_OPERATIONS:
         return _exact(weights, choices, objective)
@@ -85,14 +89,11 @@ def module_curve(weights: FloatArray, choices: Sequence[Choice], objective: Obje
     return _bounded_mixed(weights, choices, objective)
 
 
-def _is_concave(weights: FloatArray, replicas: int, objective: Objective) -> bool:
+def _is_concave_in_size(weights: FloatArray, replicas: int, objective: Objective) -> bool:
     if objective.concave or len(weights) <= 2:
         return True
     sizes = np.arange(1, len(weights) + 1) * weights[0]
-    for value in (objective.value, *objective.companions):
-        if not falls_steadily(np.diff(value(sizes, replicas))):
-            return False
-    return True
+    return all(is_concave(value(sizes, replicas)) for value in (objective.value, *objective.companions))
 
 
 # --- equal sub-modules ---------------------------------------------------------------------------------
@@ -111,7 +112,9 @@ def _balanced(weights: FloatArray, replicas: int, objective: Objective) -> Curve
 
     values = along(objective.value)
     companions = np.array([along(companion) for companion in objective.companions])
-    return Curve(values, values, companions, lambda cost: balanced_groups(count, cost, replicas))
+    return Curve(
+        values, values, companions, lambda cost: balanced_groups(count, cost, replicas), concave=True
+    )
 
 
 def balanced_groups(count: int, groups: int, replicas: int) -> tuple[Group, ...]:

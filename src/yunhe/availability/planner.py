@@ -4,10 +4,9 @@ import math
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
-from yunhe.availability.frontier import Frontier, find_frontier, reaches
-from yunhe.availability.model import Model, Module, Service, SubModule
+from yunhe.availability.frontier import Frontier, find_frontier, least_services_across_modules, reaches
+from yunhe.availability.model import Model, Service
 from yunhe.availability.outage import scenarios
 from yunhe.availability.partition import Choice
 from yunhe.availability.pricing import Point, Pricing, point_of, point_of_services
@@ -140,26 +139,15 @@ def trade_off(model: Model, target: float, pricing: Pricing) -> list[Point]:
     return points
 
 
-def across_modules(model: Model) -> Model:
-    """Return the model in which any sub-modules may share a service: a bound, for it gives up cohesion."""
-    everything = tuple(
-        SubModule(f"{module.name}/{submodule.name}", submodule.availability)
-        for module in model.modules
-        for submodule in module.submodules
-    )
-    return replace(model, modules=(Module("any", everything),))
-
-
 def _bounds(found: Frontier, pricing: Pricing, log_target: float) -> Bounds:
     model = found.model
     plain = (Choice(model.replicas, 1),)
     uniform = find_frontier(model, plain) if pricing.mixed else found
     fewest, most = len(model.modules), model.submodule_count
-    anyhow = find_frontier(across_modules(model), plain)
     return Bounds(
         point_of(fewest, fewest * model.replicas, float(uniform.reached[fewest]), pricing),
         point_of(most, most * model.replicas, float(uniform.reached[most]), pricing),
-        anyhow.cheapest_possible(log_target),
+        least_services_across_modules(model, log_target),
     )
 
 

@@ -67,7 +67,7 @@ def simulate(
     """Let the platform run for so many years, in stretches that each start from a random moment."""
     if not 0 < years < math.inf:
         problem = FieldProblem("years", "must be more than 0", f"{years:g}")
-        raise InvalidInputError("This cannot be simulated.", fields=(problem,))
+        raise InvalidInputError("This cannot be simulated.", remedy="Try --years 200.", fields=(problem,))
     platform = _Platform(model, services)
     total_s = years * SECONDS_PER_YEAR
     stretches = max(1, math.ceil(platform.failures_per_s * total_s / FAILURES_AT_ONCE))

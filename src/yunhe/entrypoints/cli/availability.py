@@ -173,9 +173,10 @@ def _spread_out(command: Callable[..., None]) -> Callable[..., None]:
 def plan(
     of: ModelOptions, prices: PricingOptions, target: Target = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """Find the fewest services (or, with --mixed, the least cost) that meet a target.
+    r"""Find the fewest services (or, with --mixed, the least cost) that meet a target.
 
-    Exits with 3 when no plan can, and says what would make it feasible.
+    Exits with 3 when no plan can, and says what would make it feasible. A model file looks like
+    {availability: 0.99, modules: {web: \[login, shop], store: 3}, shared: {database: 0.999}}.
 
     yunhe availability plan --target 99.99
 
@@ -388,13 +389,20 @@ def _model(of: ModelOptions, from_file: "Model | None") -> "Model":
 
 def _with_availabilities(modules: tuple["Module", ...], given: Sequence[str]) -> tuple["Module", ...]:
     """Apply every ``0.99``, ``trade=0.95`` and ``trade.market=0.9``, in this order."""
-    from yunhe.availability.model import Module, SubModule, unknown_name  # noqa: PLC0415 - heavy
+    from yunhe.availability.model import (  # noqa: PLC0415 - heavy
+        Module,
+        SubModule,
+        availability_problem,
+        unknown_name,
+    )
     from yunhe.availability.percent import parse_availability  # noqa: PLC0415 - heavy
 
     values = {(module.name, sub.name): sub.availability for module in modules for sub in module.submodules}
     for text in sorted(given, key=lambda each: "=" in each):
         name, equals, number = text.rpartition("=")
         value = _flag("--availability", number, parse_availability)
+        if not 0 < value < 1:
+            raise _refused(availability_problem("--availability", value))
         hit = [key for key in values if not equals or name in {key[0], key[1], f"{key[0]}.{key[1]}"}]
         if equals and any(key[0] == name for key in hit):
             hit = [key for key in hit if key[0] == name]

@@ -151,11 +151,11 @@ def _services_table(services: Sequence[Service]) -> Table:
 
 
 def _packaged(services: Sequence[Service]) -> str:
-    shown = [
-        " + ".join(service.submodules[:6]) + (" …" if len(service.submodules) > 6 else "")
-        for service in services[:6]
-    ]
-    return "  |  ".join(shown) + (f"  |  … {len(services) - 6:,} more" if len(services) > 6 else "")
+    if sum(len(service.submodules) for service in services) <= 12:
+        return "  |  ".join(" + ".join(service.submodules) for service in services)
+    sizes = sorted((len(service.submodules) for service in services), reverse=True)
+    shown = " | ".join(str(size) for size in sizes[:12])
+    return f"{shown}{' | …' if len(sizes) > 12 else ''} sub-modules"
 
 
 def _show_infeasible(outcome: Infeasible) -> None:
@@ -170,7 +170,8 @@ def _show_infeasible(outcome: Infeasible) -> None:
     if not outcome.remedies:
         say("   no change of one kind makes it feasible, nor several together: the target is out of reach")
         return
-    say("   any one of these makes it feasible:")
+    one = len(outcome.remedies) == 1
+    say("   this makes it feasible:" if one else "   any one of these makes it feasible:")
     table = Table(box=None, pad_edge=True, header_style="bold")
     for name in ("CHANGE", "SERVICES", "INSTANCES", "REACHES"):
         table.add_column(name, justify="left" if name == "CHANGE" else "right")
