@@ -196,6 +196,19 @@ def test_a_shell_beside_a_job_has_a_real_terminal(admin: Shell) -> None:
         admin.inside("stop", "-y", "host")
 
 
+def test_a_command_beside_a_job_ends_with_its_own_code_and_sees_the_end_of_its_input(admin: Shell) -> None:
+    assert admin.inside("run", "-y", "-d", "--name", "side", "--", "sleep", "60").returncode == 0
+    until(lambda: state_of(admin, newest(admin, "side")) is JobState.RUNNING)
+    done = admin("exec", "side", "--", "sh", "-c", "echo hi; exit 5", timeout_s=20)
+    assert (done.returncode, done.stdout) == (5, "hi\n")
+    assert admin("exec", "side", "--", "cat", timeout_s=20).stdout == ""
+    assert (
+        admin("exec", "-i", "side", "--", "wc", "-l", typed="x\n" * 100_000, timeout_s=30).stdout.strip()
+        == "100000"
+    )
+    admin.inside("stop", "-y", "side")
+
+
 def _read_until(terminal: int, wanted: bytes, within_s: float = 20.0) -> bytes:
     seen, give_up = b"", time.monotonic() + within_s
     while wanted not in seen:
