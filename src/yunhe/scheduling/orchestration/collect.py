@@ -55,6 +55,7 @@ async def bring_outputs(database: Database, plugins: Plugins, held: Held) -> Hel
     if not held.launched or not held.order.outputs or held.outputs_blob is not None:
         return held
     blob_id = await plugins.collect(held.pool_id, held.allocation_id, held.order.outputs)
+    failpoint("outputs-before-record")
     await database.write(
         lambda connection: leases.apply(connection, JOBS, held.job_id, held.token, outputs_blob=blob_id)
     )

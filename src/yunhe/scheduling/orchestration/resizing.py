@@ -8,6 +8,7 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import JobId, NodeId
 from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.events import JOB_ASKED
 from yunhe.scheduling.orchestration.states import JobState
@@ -59,8 +60,10 @@ async def carry_out(database: Database, plugins: Plugins, held: store.Held, now:
     target = held.resize_to
     if target is None:
         return
+    failpoint("resize-before-call")
     try:
         await plugins.resize(held.pool_id, held.allocation_id, held.token, target)
+        failpoint("resize-after-call")
     except (FencedError, PoolUnreachableError):
         raise
     except YunheError as error:

@@ -113,6 +113,7 @@ class OrchestrationService:
             return store.read_job(connection, job_id)
 
         job = await self._database.write(write)
+        failpoint("stop-after-intent")
         self._notices.poke()
         return job
 
@@ -123,6 +124,7 @@ class OrchestrationService:
         }
         now = self._clock()
         await self._database.write(lambda c: resizing.intend(c, job_id, resources, totals, now))
+        failpoint("resize-after-intent")
         self._notices.poke()
         with anyio.move_on_after(RESIZE_WAIT_S):
             while True:

@@ -186,8 +186,10 @@ class Steps:
 
     async def stop(self, held: Held, drive: Drive) -> None:
         """Tell the pool to end the allocation, until it has."""
+        failpoint("stop-before-call")
         try:
             await self._means.plugins.stop(held.pool_id, held.allocation_id, held.token)
+            failpoint("stop-after-call")
             known = (await self._means.plugins.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
         except PoolUnreachableError as error:
             await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
@@ -214,7 +216,6 @@ class Steps:
                 return True
             return await self._pool_removed(held)
         if seen.phase is Phase.EXITED:
-            failpoint("exit-before-record")
             await self._end(held, ending=seen.ending or Ending.DONE, detail=_detail(seen), seen=seen)
             return True
         if seen.phase is Phase.UNKNOWN:
@@ -246,7 +247,9 @@ class Steps:
                     values["started_at"] = seen.started_at
             store.update_allocation(connection, held.allocation_id, **values)
 
+        failpoint("exit-before-record")
         await self._means.database.write(write)
+        failpoint("exit-after-record")
         self._means.notices.poke()
 
     async def _meter(self, held: Held, seen: Observed, drive: Drive) -> None:
@@ -306,7 +309,9 @@ class Steps:
     async def settle(self, held: Held, drive: Drive) -> None:
         """Let the retry policy say what follows an attempt that was preempted or is unknown."""
         now = self._means.clock()
+        failpoint("settle-before-commit")
         await self._means.database.write(lambda c: _settle(c, held, settle(_attempted(held)), now))
+        failpoint("settle-after-commit")
         self._means.notices.poke()
         self._means.room_freed()
 

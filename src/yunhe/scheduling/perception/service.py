@@ -13,6 +13,7 @@ from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
 from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
 from yunhe.storage import leases
@@ -115,6 +116,7 @@ class UsageFeed:
                 .values(seq=max(minute.seq for minute in minutes))
             )
 
+        failpoint("usage-before-commit")
         await self._database.write(keep)
 
 
