@@ -49,7 +49,6 @@ def serve(launch: Launch) -> int:
     if lock is None:
         return 0  # somebody else serves this root already
     _log_to(os.path.join(root, "agent.log"))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listening = _inherit(launch.listening) if launch.listening is not None else _listen(root)
     replacement = asyncio.run(_Daemon(launch, listening).run())
     if replacement:

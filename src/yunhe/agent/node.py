@@ -116,12 +116,13 @@ class Node:
 
     def _claim(self, body: dict[str, Any], allocation: Allocation | None) -> Allocation:
         """Make the directory and the claim; leave nothing behind if that fails."""
-        uid = self.users.uid_of(body["project_id"])
+        uid = self.users.propose(body["project_id"])
         run = Run(self.runs, body["allocation_id"])
         claim = {key: value for key, value in body.items() if key not in ("secrets", "steps")}
         claim.update(uid=uid, steps=[step["name"] for step in body["steps"]], claimed_at=time.time())
         reach("before-claim")
         try:
+            self.users.settle(body["project_id"], uid)
             run.make(uid)
             run.write_steps(body["steps"], uid)
             run.claim(claim)

@@ -9,7 +9,7 @@ import pwd
 import resource
 
 from yunhe.agent.durable import read_json, replace_json
-from yunhe.agent.refusals import FORBIDDEN, Refusal
+from yunhe.agent.refusals import CONFLICT, FORBIDDEN, Refusal
 
 DEFAULT_FIRST_UID = 700_000
 DEFAULT_UID_COUNT = 65_536
@@ -43,8 +43,8 @@ class Users:
         """Take back what a claim says of *project*."""
         self._uids.setdefault(project, uid)
 
-    def uid_of(self, project: str) -> int:
-        """Return the user of *project*, giving it one, durably, on first sight."""
+    def propose(self, project: str) -> int:
+        """Return the user *project* has, or would get; nothing is remembered yet."""
         known = self._uids.get(project)
         if known is not None:
             return known
@@ -55,11 +55,17 @@ class Users:
                 f"This node serves project {owner} only: its agent is not root and cannot keep projects apart.",
                 remedy="Run the agent as root, or use another pool for this project.",
             )
-        uid = self._free_uid(project) if self.per_project else os.geteuid()
+        return self._free_uid(project) if self.per_project else os.geteuid()
+
+    def settle(self, project: str, uid: int) -> None:
+        """Give *uid* to *project*, durably, before anything of it is kept."""
+        if project in self._uids:
+            return
+        if uid in self._uids.values():
+            raise Refusal(CONFLICT, f"The user for {project} was given away meanwhile.", remedy="Ask again.")
         uids = {**self._uids, project: uid}
         replace_json(self._path, dict(uids))
         self._uids = uids
-        return uid
 
     def _free_uid(self, project: str) -> int:
         """Return a number by hash, so that agents of one machine rarely meet, past those that are taken."""

@@ -57,6 +57,7 @@ class HostEngine:
         self._opening = anyio.Lock()
         self._failures = 0
         self._not_before = 0.0
+        self._upgraded = False
 
     async def __aenter__(self) -> Self:
         await self.describe()
@@ -247,7 +248,8 @@ class HostEngine:
                 raise
             self._failures = 0
             opened = self._opened
-        if opened.hello["agent_version"] < AGENT_VERSION:
+        if opened.hello["agent_version"] < AGENT_VERSION and not self._upgraded:
+            self._upgraded = True
             await self.upgrade()
             return await self._link()
         return opened.link
