@@ -76,13 +76,15 @@ class UsageFeed:
 
     async def run(self) -> None:
         """Read pools until cancelled."""
-        while True:
-            pools = [
-                pool.id for pool in await self._plugins.pools() if pool.state is not PoolState.CONNECTING
-            ]
-            for pool_id, seq in (await self._database.write(lambda c, p=pools: self._claim(c, p))).items():
-                await self._read(pool_id, seq)
-            await anyio.sleep(FEED_EVERY_S)
+        async with leases.held_until_end(self._database, store.FEEDS, self._owner):
+            while True:
+                await self._read_all()
+                await anyio.sleep(FEED_EVERY_S)
+
+    async def _read_all(self) -> None:
+        pools = [pool.id for pool in await self._plugins.pools() if pool.state is not PoolState.CONNECTING]
+        for pool_id, seq in (await self._database.write(lambda c: self._claim(c, pools))).items():
+            await self._read(pool_id, seq)
 
     def _claim(self, connection: Connection, pools: list[PoolId]) -> dict[PoolId, int]:
         now = self._clock()
