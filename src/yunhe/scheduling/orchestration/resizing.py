@@ -46,12 +46,16 @@ def intend(
             f"Node {attempt.node_id} has no room for that: {short.cpu_millis / 1000:g} cores and {short.memory_mib} MiB are missing.",
             remedy="Ask for less, or stop something there.",
         )
-    store.update_allocation(connection, attempt.allocation_id, held=msgspec.json.encode(held))
-    connection.execute(
+    ordered = connection.execute(
         JOBS.update()
-        .where(JOBS.c.id == job_id)
+        .where(JOBS.c.id == job_id, JOBS.c.state == JobState.RUNNING)
         .values(resize_to=msgspec.json.encode(target), resize_problem="")
     )
+    if not ordered.rowcount:
+        raise ConflictError(
+            f"Job {job_id} has just ended.", remedy="Change resources in the task and run it again."
+        )
+    store.update_allocation(connection, attempt.allocation_id, held=msgspec.json.encode(held))
     outbox.append(connection, JOB_ASKED, job_id, now, {"resize": True})
 
 

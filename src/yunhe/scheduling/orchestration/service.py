@@ -132,7 +132,7 @@ class OrchestrationService:
                 pending, problem = await self._database.read(lambda c: _resize_state(c, job_id))
                 if problem:
                     raise UnsupportedError(
-                        f"The pool could not resize it: {problem}", remedy="The job goes on at its old size."
+                        f"The pool could not resize it: {problem}", remedy="The job keeps its old size."
                     )
                 if not pending:
                     return await self.job(job_id)

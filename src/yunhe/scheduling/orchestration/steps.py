@@ -18,6 +18,7 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
+from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import collect, resizing, store
 from yunhe.scheduling.orchestration.outcome import UNKNOWN, Attempted, Outcome, first_state, settle
@@ -35,6 +36,8 @@ METER_S = 60.0
 RETRY_S = 1.0
 SLOW_RETRY_S = 5.0
 PLACEMENT_TRIES = 5
+
+NOBODYS: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,9 @@ class Drive:
     def __init__(self, token: int) -> None:
         self.token = token
         self.news = anyio.Event()
+        self.allocation_id: AllocationId | None = None
+        """The allocation that is followed, and below it the pool that is watched for it."""
+        self.pool_id: PoolId | None = None
         self.begun_at_look = 0
         self.metered_at = 0.0
 
@@ -94,11 +100,9 @@ class Steps:
             return
         except FencedError:
             raise
-        except NotFoundError as error:
-            await self._end(held, ending=UNKNOWN, detail=error.problem)
-            return
         except YunheError as error:
-            await self._refused(held, error)
+            if not (isinstance(error, NotFoundError) and await self._pool_removed(held)):
+                await self._refused(held, error)
             return
         # Only a look that begins from here on must know the allocation.
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
@@ -150,6 +154,7 @@ class Steps:
             values: dict[str, Any] = {
                 "reason": f"the pool refused it: {error}",
                 "avoid_pools": msgspec.json.encode(sorted(avoid)),
+                **NOBODYS,
             }
             if not again:
                 values["ended_at"] = now
@@ -172,17 +177,23 @@ class Steps:
         if held.stop_requested:
             await self._change(held, JobState.STOPPING)
             return
-        if held.resize_to is not None:
-            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
-            self._means.notices.poke()
-            return
         if await self._ended(held, drive):
+            return
+        if held.resize_to is not None:
+            await self._resize(held, drive)
             return
         await drive.wait(CHECK_S)
         seen = self._watcher.seen(held.pool_id, held.allocation_id)
         if seen is not None and seen.phase in (Phase.RUNNING, Phase.PAUSED):
             await self._meter(held, seen, drive)
             await self._keep_logs(held, seen)
+
+    async def _resize(self, held: Held, drive: Drive) -> None:
+        try:
+            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
+        except PoolUnreachableError:
+            await drive.wait(RETRY_S)
+        self._means.notices.poke()
 
     async def stop(self, held: Held, drive: Drive) -> None:
         """Tell the pool to end the allocation, until it has."""
@@ -235,10 +246,13 @@ class Steps:
         now = self._means.clock()
 
         def write(connection: Connection) -> None:
-            store.change(connection, held, JobState.FINISHING, now, reason="")
+            # A resize that was ordered and not carried out is over too: the next attempt has its own size.
+            late = {"resize_problem": "it ended first"} if held.resize_to is not None else {}
+            store.change(connection, held, JobState.FINISHING, now, reason="", resize_to=None, **late)
             values: dict[str, Any] = {"ending": ending, "detail": detail, "ended_at": now}
             if seen is not None:
                 values |= {
+                    "state": AllocationState.LAUNCHED,  # also where we died between the launch and its record
                     "exit_code": seen.exit_code,
                     "meters": msgspec.json.encode(seen.meters),
                     "ended_at": seen.ended_at or now,
@@ -317,7 +331,7 @@ class Steps:
 
 
 def _settle(connection: Connection, held: Held, outcome: Outcome, now: float) -> None:
-    values: dict[str, Any] = {"reason": outcome.reason, "lease_owner": "", "lease_until": 0}
+    values: dict[str, Any] = {"reason": outcome.reason, **NOBODYS}
     if outcome.state in FINAL:
         values |= {"ended_at": now, "exit_code": held.exit_code}
     else:
