@@ -22,7 +22,10 @@ def run(root: str, daemon_command: list[str]) -> int:
     if line is None:
         sys.stderr.write(f"The agent in {root} does not start.\n{_last_words(root)}")
         return 1
-    _carry(line)
+    try:
+        _carry(line)
+    except ConnectionError:
+        return 0  # one side was killed: the other hears it from us hanging up
     return 0
 
 
