@@ -24,8 +24,8 @@ def run(root: str, daemon_command: list[str]) -> int:
         return 1
     try:
         _carry(line)
-    except ConnectionError:
-        return 0  # one side was killed: the other hears it from us hanging up
+    except (ConnectionError, BrokenPipeError):
+        return 2  # the daemon or the platform is gone; whoever is left connects again
     return 0
 
 

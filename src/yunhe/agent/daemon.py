@@ -14,6 +14,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from yunhe.agent.crew import Crew
 from yunhe.agent.node import Node, Settings
 from yunhe.agent.server import Server
 from yunhe.agent.spawner import Spawner
@@ -156,10 +157,12 @@ class _Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
-        accepting = await asyncio.start_unix_server(server.serve, sock=self._listening.dup())
+        crew = Crew()
+        accepting = crew.start(self._accept(crew, server))
         await self._tick_until(server.replace, watch)
-        accepting.close()
+        accepting.cancel()
         await server.close()
+        await crew.dismiss()
         loop.remove_reader(events.fileno())
         events.close()
         spawner.close()
@@ -169,6 +172,18 @@ class _Daemon:
         if not server.replacement:
             node.keeper.remove()
         return server.replacement
+
+    async def _accept(self, crew: Crew, server: Server) -> None:
+        """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""
+        self._listening.setblocking(False)
+        while True:
+            connection, _ = await asyncio.get_event_loop().sock_accept(self._listening)
+            connection.setblocking(False)
+            crew.start(self._serve(server, connection))
+
+    async def _serve(self, server: Server, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        await server.serve(reader, writer)
 
     def _open_events(self, node: Node, watch: Watch) -> socket.socket:
         """Listen for wrappers that say that something happened."""

@@ -54,7 +54,7 @@ class Node:
         self.spool = Spool(os.path.join(self.root, "usage"))
         self.users = Users(os.path.join(self.root, "users.json"), settings.first_uid, settings.uid_count)
         self.register = Register(journal, self.runs)
-        self.notices = [notice for notice in (journal.notice, self.spool.notice) if notice]
+        self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
         self.keeper = find_keeper(self.root)
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner

@@ -26,7 +26,7 @@ _MAX_HANDLES = 4
 _ANSWER_WITHIN_S = 30.0
 _END_WITHIN_S = 2.0
 
-Job = Callable[[dict[str, Any], "list[int]"], None]
+Job = Callable[["dict[str, Any]", "list[int]"], None]
 
 
 def _task_job(order: dict[str, Any], _handles: list[int]) -> None:

@@ -28,13 +28,15 @@ class Users:
         self._first_uid = first_uid
         self._count = count
         self._uids: dict[str, int] = {}
-        self.lost = False
+        self.notice = ""
         known = read_json(path)
         if known is not None:
             self._uids = {str(project): int(uid) for project, uid in known.items()}
         elif os.path.exists(path):
-            self.lost = True  # there, and not readable: the caller restores what it can from the claims
             os.replace(path, f"{path}.quarantine")
+            self.notice = (
+                "users.json could not be read and was set aside; users are taken back from the claims."
+            )
 
     @property
     def per_project(self) -> bool:
@@ -43,7 +45,9 @@ class Users:
 
     def restore(self, project: str, uid: int) -> None:
         """Take back what a claim says of *project*."""
-        self._uids.setdefault(project, uid)
+        if project not in self._uids:
+            self._uids[project] = uid
+            replace_json(self._path, dict(self._uids))
 
     def propose(self, project: str) -> int:
         """Return the user *project* has, or would get; nothing is remembered yet."""

@@ -62,7 +62,7 @@ async def until(
 ) -> Observed:
     """Return what is known of an allocation once *holds* does."""
     with anyio.fail_after(within_s):
-        while not holds(seen := await look(engine, allocation_id)):  # noqa: ASYNC110 - the test polls
+        while not holds(seen := await look(engine, allocation_id)):
             await anyio.sleep(0.02)
         return seen
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from agent_roots import kill_daemon
 from integration.host.orders import ended, files_with, launched, log_of, look, processes_of, running, until
 from yunhe.infrastructure.contract.model import ExecRequest, Isolation, Phase
 from yunhe.infrastructure.host.engine import HostEngine
+from yunhe.kernel.errors import PoolUnreachableError
 
 pytestmark = [
     pytest.mark.anyio,
@@ -106,7 +108,7 @@ async def test_a_command_with_a_terminal_sees_its_size_and_is_ended_when_left(en
     with anyio.fail_after(10):
         async with engine.exec(order.allocation_id, request) as session:
             assert await session.receive() == b"31 97\r\n"
-        while processes_of("^sleep 88.75"):  # noqa: ASYNC110 - nobody tells us when it is gone
+        while processes_of("^sleep 88.75"):
             await anyio.sleep(0.05)
 
 
@@ -115,3 +117,18 @@ async def test_what_a_task_leaves_running_is_ended_with_it(engine: HostEngine) -
     seen = await ended(engine, order.allocation_id)
     assert seen.exit_code == 0
     assert processes_of("sleep 99.125") == []
+
+
+async def test_users_are_taken_back_from_the_claims_when_their_file_is_lost(
+    engine: HostEngine, root: Path
+) -> None:
+    first = await launched(engine, "id -u", project="a")
+    await ended(engine, first.allocation_id)
+    kill_daemon(root)
+    (root / "users.json").write_text("{ damaged")
+    with pytest.raises(PoolUnreachableError):
+        await engine.observe()
+    assert any("users.json" in notice for notice in (await engine.observe()).notices)
+    second = await launched(engine, "id -u", project="a")
+    await ended(engine, second.allocation_id)
+    assert await log_of(engine, first.allocation_id) == await log_of(engine, second.allocation_id)

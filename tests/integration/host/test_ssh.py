@@ -26,8 +26,8 @@ async def test_first_contact_passes_every_check_and_the_second_need_not_send_the
     server: SshServer,
 ) -> None:
     first = [check async for check in onboard(server.target("root"))]
-    assert all(check.passed for check in first)
-    assert [check.name for check in first][:4] == ["reachable", "key accepted", "python found", "agent sent"]
+    assert all(check.ok for check in first)
+    assert [check.step for check in first][:4] == ["reachable", "key accepted", "python found", "agent sent"]
     assert first[3].detail == f"{len(agent_file().data) / 1000:.0f} kB"
     second = [check async for check in onboard(server.target("root"))]
     assert second[3].detail == "already there"
@@ -48,8 +48,8 @@ async def test_each_failure_of_first_contact_has_its_own_name_and_remedy(
 ) -> None:
     target = server.target("root", **changes)
     checks = [check async for check in onboard(target)]
-    assert [check.name for check in checks if not check.passed] == [failing]
-    assert checks[-1].name == failing
+    assert [check.step for check in checks if not check.ok] == [failing]
+    assert checks[-1].step == failing
     assert checks[-1].remedy
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import Description, Inventory
 from yunhe.infrastructure.host.bridge import Opened, open_bridge
 from yunhe.infrastructure.host.package import agent_file
@@ -14,15 +15,6 @@ from yunhe.kernel.errors import YunheError
 from yunhe.kernel.units import show_cpu, show_memory
 
 ANSWER_WITHIN_S = 30.0
-
-
-class Check(NamedTuple):
-    """One thing that was tried; the one that fails is the last."""
-
-    name: str
-    passed: bool
-    detail: str = ""
-    remedy: str = ""
 
 
 class _Trouble(NamedTuple):
@@ -71,26 +63,26 @@ async def onboard(target: HostTarget) -> AsyncIterator[Check]:
         async for check in _checks_after(opened, local=isinstance(target, LocalHost)):
             yield check
     except YunheError as error:
-        yield Check("agent answers", passed=False, detail=error.problem, remedy=error.remedy)
+        yield Check(step="agent answers", ok=False, detail=error.problem, remedy=error.remedy)
     finally:
         await opened.link.close()
 
 
 async def _checks_after(opened: Opened, *, local: bool) -> AsyncIterator[Check]:
     if not local:
-        yield Check("reachable", passed=True)
-        yield Check("key accepted", passed=True)
-    yield Check("python found", passed=True, detail=opened.hello["python"])
+        yield Check(step="reachable", ok=True)
+        yield Check(step="key accepted", ok=True)
+    yield Check(step="python found", ok=True, detail=opened.hello["python"])
     size = f"{len(agent_file().data) / 1000:.0f} kB" if opened.sent_bytes else "already there"
-    yield Check("agent sent", passed=True, detail=size)
+    yield Check(step="agent sent", ok=True, detail=size)
     answer = await opened.link.request("describe", {}, timeout_s=ANSWER_WITHIN_S)
     description = msgspec.convert(answer, Description)
-    yield Check("agent started", passed=True, detail=f"version {description.version}")
-    yield Check("limits", passed=True, detail=f"{description.limits}, {description.isolation}")
+    yield Check(step="agent started", ok=True, detail=f"version {description.version}")
+    yield Check(step="limits", ok=True, detail=f"{description.limits}, {description.isolation}")
     answer = await opened.link.request("inventory", {}, timeout_s=ANSWER_WITHIN_S)
     node = msgspec.convert(answer, Inventory).nodes[0]
     words = f"{show_cpu(node.total.cpu_millis)} cores, {show_memory(node.total.memory_mib)}"
-    yield Check("capacity", passed=True, detail=words)
+    yield Check(step="capacity", ok=True, detail=words)
 
 
 def _checks_before(problem: str, *, local: bool) -> list[Check]:
@@ -105,6 +97,6 @@ def _checks_before(problem: str, *, local: bool) -> list[Check]:
     order = () if local else _BEFORE_THE_AGENT
     passed = order[: order.index(failed)] if failed in order else order
     return [
-        *(Check(name, passed=True) for name in passed),
-        Check(failed, passed=False, detail=problem, remedy=remedy),
+        *(Check(step=name, ok=True) for name in passed),
+        Check(step=failed, ok=False, detail=problem, remedy=remedy),
     ]

@@ -101,7 +101,7 @@ class Steps:
         except FencedError:
             raise
         except YunheError as error:
-            if not (isinstance(error, NotFoundError) and await self._pool_removed(held)):
+            if not await self._pool_removed(held):
                 await self._refused(held, error)
             return
         # Only a look that begins from here on must know the allocation.
