@@ -1,8 +1,14 @@
 """What every test shares."""
 
+import os
 from collections import Counter, defaultdict
 
+import hypothesis
 import pytest
+
+# A slow machine is no defect, so no deadline; and what decides whether a change lands must not depend on luck.
+hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("yunhe")
 
 pytest.register_assert_rewrite("conformance")
 

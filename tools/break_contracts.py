@@ -50,6 +50,8 @@ VIOLATIONS = (
     Violation("pure-decisions", "yunhe.scheduling.perception.snapshot", "import yunhe.kernel.clock"),
     Violation("pure-decisions", "yunhe.scheduling.planted.decide", "import random"),
     Violation("pure-decisions", "yunhe.scheduling.planted.decide", "import yunhe.control"),
+    Violation("pure-decisions", "yunhe.trading.demand.parse", "import yunhe.storage"),
+    Violation("pure-decisions", "yunhe.trading.trades.chain", "import time"),
     Violation("stateless-infrastructure", "yunhe.infrastructure.host.planted", "import sqlalchemy"),
     Violation("stateless-infrastructure", "yunhe.infrastructure.fake.planted", "import yunhe.storage"),
     Violation("adapters", "yunhe.infrastructure.host.planted", "import yunhe.infrastructure.fake.pool"),

@@ -47,9 +47,11 @@ def file_sizes(folder: Path) -> list[Size]:
 
 
 def function_sizes(folder: Path) -> list[Size]:
-    """Return the length of every function below *folder*, decorators aside."""
+    """Return the length of every function below *folder*, decorators aside; a migration is a list, not a function."""
     sizes: list[Size] = []
     for path in folder.rglob("*.py"):
+        if "migrations" in path.parts:
+            continue
         for node in ast.walk(ast.parse(path.read_text(), str(path))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1

@@ -18,6 +18,7 @@ def local_host() -> Generator[LocalHost, None, None]:
         yield LocalHost(root=str(root))
 
 
+@pytest.mark.drives("host agent")
 class TestHostEngine(EnginePromises):
     usage_within_s = 5.0
 

@@ -1,5 +1,6 @@
 """Archives into and out of an allocation's directory, handled by a process that is its user and nobody else.
 
+Everything needed is imported before that process becomes the user: afterwards it may not be able to read a module.
 No member may leave the directory: no absolute names, no ``..``, no link that leads out, no device. What comes is
 unpacked beside its place and moved there only when all of it is good.
 """
@@ -13,6 +14,7 @@ import os
 import shutil
 import stat
 import tarfile
+import zlib
 from typing import Any, BinaryIO, Iterator, cast
 
 from yunhe.agent.refusals import CONFLICT, INVALID, TOO_LARGE, Refusal, invalid, refusal_of
@@ -55,7 +57,7 @@ def _answer(status: int, work: Any, *arguments: Any) -> None:
         answer = {"error": refusal.as_body()}
     except OSError as fault:
         answer = {"error": refusal_of(fault, "handling an archive").as_body()}
-    except (tarfile.TarError, EOFError, ValueError) as fault:
+    except (tarfile.TarError, zlib.error, EOFError, ValueError) as fault:
         answer = {"error": Refusal(INVALID, f"Not a gzip-compressed tar: {fault}.").as_body()}
     os.write(status, json.dumps(answer).encode())
 

@@ -45,7 +45,8 @@ def main(root, digest, size, *arguments):  # type: ignore[no-untyped-def]
     if not root:
         root = "/var/lib/yunhe/agent" if os.geteuid() == 0 else "~/.yunhe/agent"
     root = os.path.abspath(os.path.expanduser(root))
-    os.makedirs(root, mode=0o711, exist_ok=True)
+    os.umask(0o022)  # users of projects must be able to pass through every directory above theirs
+    os.makedirs(root, exist_ok=True)
     path = os.path.join(root, "agent-%s.pyz" % digest[:16])
     if is_there(path, digest):
         say("have " + version)

@@ -22,7 +22,10 @@ def run(root: str, daemon_command: list[str]) -> int:
     if line is None:
         sys.stderr.write(f"The agent in {root} does not start.\n{_last_words(root)}")
         return 1
-    _carry(line)
+    try:
+        _carry(line)
+    except (ConnectionError, BrokenPipeError):
+        return 2  # the daemon or the platform is gone; whoever is left connects again
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import time
 
@@ -13,6 +14,7 @@ REQUIRED = ("cpu", "cpuacct", "memory", "freezer")
 PERIOD_US = 100_000
 MAX_PROCESSES = 4096
 _UNLIMITED = -1
+_RESIDENT = re.compile(r"^total_(?:rss|mapped_file) (\d+)$", re.MULTILINE)
 
 
 class GroupV1:
@@ -108,9 +110,8 @@ class GroupV1:
 
     def memory_kib(self) -> int:
         """Return anonymous and mapped memory; page cache that nobody maps is the kernel's to give back."""
-        wanted = ("total_rss", "total_mapped_file")
-        lines = (line.split() for line in self._read("memory", "memory.stat").splitlines())
-        return sum(int(value) for name, value in lines if name in wanted) // 1024
+        text = self._read("memory", "memory.stat")
+        return sum(map(int, _RESIDENT.findall(text))) // 1024
 
     def oom_kills(self) -> int:
         """Return how often the kernel killed a member for want of memory."""

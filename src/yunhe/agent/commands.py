@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import termios
 from typing import Any
 
+from yunhe.agent.environment import PATH
 from yunhe.agent.limits import Keeper
 from yunhe.agent.processes import kill_descendants
 from yunhe.agent.users import adopt_orphans, become
@@ -62,4 +64,18 @@ def _become_command(order: dict[str, Any], input_end: int, output_end: int) -> N
     os.dup2(output_end, 2)
     os.chdir(order["work"])
     become(order["uid"])
-    os.execvpe(order["argv"][0], order["argv"], order["environment"])
+    _execute(order["argv"], order["environment"])
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> None:
+    """Become the program, found along the task's PATH.
+
+    Not by ``os.execvpe``: it imports a module, and by now we are a user who may not be able to read any.
+    """
+    directories = [""] if "/" in argv[0] else environment.get("PATH", PATH).split(":")
+    for directory in directories:
+        try:
+            os.execve(os.path.join(directory, argv[0]), argv, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    raise FileNotFoundError(errno.ENOENT, "no such command")

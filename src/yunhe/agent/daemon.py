@@ -14,6 +14,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from yunhe.agent.crew import Crew
 from yunhe.agent.node import Node, Settings
 from yunhe.agent.server import Server
 from yunhe.agent.spawner import Spawner
@@ -49,7 +50,6 @@ def serve(launch: Launch) -> int:
     if lock is None:
         return 0  # somebody else serves this root already
     _log_to(os.path.join(root, "agent.log"))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listening = _inherit(launch.listening) if launch.listening is not None else _listen(root)
     replacement = asyncio.run(_Daemon(launch, listening).run())
     if replacement:
@@ -157,10 +157,12 @@ class _Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
-        accepting = await asyncio.start_unix_server(server.serve, sock=self._listening.dup())
+        crew = Crew()
+        accepting = crew.start(self._accept(crew, server))
         await self._tick_until(server.replace, watch)
-        accepting.close()
+        accepting.cancel()
         await server.close()
+        await crew.dismiss()
         loop.remove_reader(events.fileno())
         events.close()
         spawner.close()
@@ -170,6 +172,18 @@ class _Daemon:
         if not server.replacement:
             node.keeper.remove()
         return server.replacement
+
+    async def _accept(self, crew: Crew, server: Server) -> None:
+        """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""
+        self._listening.setblocking(False)
+        while True:
+            connection, _ = await asyncio.get_event_loop().sock_accept(self._listening)
+            connection.setblocking(False)
+            crew.start(self._serve(server, connection))
+
+    async def _serve(self, server: Server, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        await server.serve(reader, writer)
 
     def _open_events(self, node: Node, watch: Watch) -> socket.socket:
         """Listen for wrappers that say that something happened."""

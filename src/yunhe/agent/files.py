@@ -97,7 +97,7 @@ class Files:
         allocation = node.register.allocations.get(name)
         fresh = allocation is None
         if allocation is None:
-            uid = node.users.uid_of(body["project_id"])
+            uid = node.users.propose(body["project_id"])
             allocation = Allocation(Run(node.runs, name), body["token"], body["project_id"], uid)
         run = allocation.run
         node.busy.add(name)
@@ -106,6 +106,7 @@ class Files:
             reach("before-unpack")
             await self._have_unpacked(allocation, body["path"], path)
             reach("after-unpack")
+            node.users.settle(allocation.project, allocation.uid)
             owner = {"token": body["token"], "project_id": allocation.project, "uid": allocation.uid}
             run.write_record("owner", owner)
             run.write_record("uploads", {**(run.record("uploads") or {}), body["path"]: body["digest"]})

@@ -10,7 +10,7 @@ From the platform                        From the agent
 ``{id, cancel}``       no longer wanted   ``{id, error}``          a refusal; ends the request
 ``{id, window}``       terminal size      ``{error}``              the connection is closed after this
 
-The first request on a connection is ``hello``; its answer says which protocol both will speak.
+A platform begins with ``hello``, whose answer says which protocol both will speak.
 """
 
 from __future__ import annotations

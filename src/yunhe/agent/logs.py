@@ -14,7 +14,7 @@ class LogWriter:
     def __init__(self, directory: str, limit_bytes: int) -> None:
         self._directory = directory
         self._segment_bytes = max(SMALLEST_SEGMENT_BYTES, limit_bytes // SEGMENTS)
-        self._kept = max(1, limit_bytes // self._segment_bytes - 1)
+        self._most = max(1, limit_bytes // self._segment_bytes)
         self._file: int | None = None
         self._start = 0
         self.offset = 0
@@ -26,8 +26,9 @@ class LogWriter:
         while view:
             if self._file is None or self.offset - self._start >= self._segment_bytes:
                 self._rotate()
+            room = self._start + self._segment_bytes - self.offset
             try:
-                written = os.write(self._file if self._file is not None else -1, view)
+                written = os.write(self._file if self._file is not None else -1, view[:room])
             except OSError:
                 self.offset += len(view)
                 self.close()
@@ -43,7 +44,7 @@ class LogWriter:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError:
             self._file = None
-        for start in segments(self._directory)[: -self._kept - 1]:
+        for start in segments(self._directory)[: -self._most]:
             os.unlink(os.path.join(self._directory, f"{start:020d}"))
 
     def close(self) -> None:

@@ -176,18 +176,23 @@ def _fold_minute(minute: int, samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def read_counters(group: Group, reaped_path: str) -> tuple[int, int, int, int]:
-    """Return cpu microseconds, resident KiB and bytes read and written of a running allocation, up to now."""
-    cpu_us, read_total, written_total = read_reaped(reaped_path)
-    counted_us = group.cpu_us()
+def read_use(group: Group, reaped_path: str) -> tuple[int, int]:
+    """Return cpu microseconds and resident KiB of a running allocation, up to now."""
+    cpu_us = group.cpu_us()
+    if cpu_us is None:
+        stats = map(read_stat, group.processes())
+        cpu_us = read_reaped(reaped_path)[0] + sum(stat.cpu_us for stat in stats if stat)
+    return cpu_us, group.memory_kib()
+
+
+def read_io(group: Group, reaped_path: str) -> tuple[int, int]:
+    """Return bytes read and written by a running allocation, living and reaped processes together."""
+    _, read_total, written_total = read_reaped(reaped_path)
     for pid in group.processes():
         read_bytes, written_bytes = io_bytes(pid)
         read_total += read_bytes
         written_total += written_bytes
-        if counted_us is None:
-            stat = read_stat(pid)
-            cpu_us += stat.cpu_us if stat else 0
-    return counted_us if counted_us is not None else cpu_us, group.memory_kib(), read_total, written_total
+    return read_total, written_total
 
 
 def read_reaped(path: str) -> tuple[int, int, int]:

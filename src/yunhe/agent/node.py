@@ -54,7 +54,7 @@ class Node:
         self.spool = Spool(os.path.join(self.root, "usage"))
         self.users = Users(os.path.join(self.root, "users.json"), settings.first_uid, settings.uid_count)
         self.register = Register(journal, self.runs)
-        self.notices = [notice for notice in (journal.notice, self.spool.notice) if notice]
+        self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
         self.keeper = find_keeper(self.root)
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
@@ -116,12 +116,13 @@ class Node:
 
     def _claim(self, body: dict[str, Any], allocation: Allocation | None) -> Allocation:
         """Make the directory and the claim; leave nothing behind if that fails."""
-        uid = self.users.uid_of(body["project_id"])
+        uid = self.users.propose(body["project_id"])
         run = Run(self.runs, body["allocation_id"])
         claim = {key: value for key, value in body.items() if key not in ("secrets", "steps")}
         claim.update(uid=uid, steps=[step["name"] for step in body["steps"]], claimed_at=time.time())
         reach("before-claim")
         try:
+            self.users.settle(body["project_id"], uid)
             run.make(uid)
             run.write_steps(body["steps"], uid)
             run.claim(claim)

@@ -217,7 +217,7 @@ class Connection:
         except Refusal as refusal:
             await self._say_goodbye(refusal)
         except ConnectionError:
-            pass  # hanging up is how a bridge ends
+            return  # hanging up is how a bridge ends
         finally:
             await self._crew.dismiss()
             self._writer.close()

@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any, Callable
 
 from yunhe.agent.archives import pack_job, unpack_job
@@ -23,8 +24,9 @@ from yunhe.agent.wrapper import Wrapper
 _LENGTH = struct.Struct(">I")
 _MAX_HANDLES = 4
 _ANSWER_WITHIN_S = 30.0
+_END_WITHIN_S = 2.0
 
-Job = Callable[[dict[str, Any], "list[int]"], None]
+Job = Callable[["dict[str, Any]", "list[int]"], None]
 
 
 def _task_job(order: dict[str, Any], _handles: list[int]) -> None:
@@ -45,6 +47,7 @@ class Spawner:
     def __init__(self, command: list[str]) -> None:
         self._command = command
         self._line: socket.socket | None = None
+        self._pid = 0
 
     def spawn(self, job: str, order: dict[str, Any], handles: list[int] | None = None) -> int:
         """Fork a process for *order*; return its process ID."""
@@ -67,15 +70,19 @@ class Spawner:
         ours.settimeout(_ANSWER_WITHIN_S)
         os.set_inheritable(theirs.fileno(), True)
         command = [*self._command, "spawner", "--line", str(theirs.fileno())]
-        os.posix_spawn(command[0], command, dict(os.environ))
+        self._pid = os.posix_spawn(command[0], command, dict(os.environ))
         theirs.close()
         return ours
 
     def close(self) -> None:
         """Let the spawner end; what it has started goes on."""
-        if self._line is not None:
-            self._line.close()
+        if self._line is None:
+            return
+        self._line.close()
         self._line = None
+        until = time.monotonic() + _END_WITHIN_S
+        while os.waitpid(self._pid, os.WNOHANG)[0] == 0 and time.monotonic() < until:
+            time.sleep(0.005)
 
 
 def serve(handle: int) -> None:

@@ -9,7 +9,7 @@ import pwd
 import resource
 
 from yunhe.agent.durable import read_json, replace_json
-from yunhe.agent.refusals import FORBIDDEN, Refusal
+from yunhe.agent.refusals import CONFLICT, FORBIDDEN, Refusal
 
 DEFAULT_FIRST_UID = 700_000
 DEFAULT_UID_COUNT = 65_536
@@ -26,13 +26,15 @@ class Users:
         self._first_uid = first_uid
         self._count = count
         self._uids: dict[str, int] = {}
-        self.lost = False
+        self.notice = ""
         known = read_json(path)
         if known is not None:
             self._uids = {str(project): int(uid) for project, uid in known.items()}
         elif os.path.exists(path):
-            self.lost = True  # there, and not readable: the caller restores what it can from the claims
             os.replace(path, f"{path}.quarantine")
+            self.notice = (
+                "users.json could not be read and was set aside; users are taken back from the claims."
+            )
 
     @property
     def per_project(self) -> bool:
@@ -41,10 +43,12 @@ class Users:
 
     def restore(self, project: str, uid: int) -> None:
         """Take back what a claim says of *project*."""
-        self._uids.setdefault(project, uid)
+        if project not in self._uids:
+            self._uids[project] = uid
+            replace_json(self._path, dict(self._uids))
 
-    def uid_of(self, project: str) -> int:
-        """Return the user of *project*, giving it one, durably, on first sight."""
+    def propose(self, project: str) -> int:
+        """Return the user *project* has, or would get; nothing is remembered yet."""
         known = self._uids.get(project)
         if known is not None:
             return known
@@ -55,11 +59,17 @@ class Users:
                 f"This node serves project {owner} only: its agent is not root and cannot keep projects apart.",
                 remedy="Run the agent as root, or use another pool for this project.",
             )
-        uid = self._free_uid(project) if self.per_project else os.geteuid()
+        return self._free_uid(project) if self.per_project else os.geteuid()
+
+    def settle(self, project: str, uid: int) -> None:
+        """Give *uid* to *project*, durably, before anything of it is kept."""
+        if project in self._uids:
+            return
+        if uid in self._uids.values():
+            raise Refusal(CONFLICT, f"The user for {project} was given away meanwhile.", remedy="Ask again.")
         uids = {**self._uids, project: uid}
         replace_json(self._path, dict(uids))
         self._uids = uids
-        return uid
 
     def _free_uid(self, project: str) -> int:
         """Return a number by hash, so that agents of one machine rarely meet, past those that are taken."""

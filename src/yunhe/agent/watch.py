@@ -8,13 +8,14 @@ from typing import Any
 
 from yunhe.agent.failpoints import reach
 from yunhe.agent.logs import end_of_log
-from yunhe.agent.meters import Meter, Sample, read_counters
+from yunhe.agent.meters import Meter, Sample, read_io, read_use
 from yunhe.agent.node import Node, identity_of
 from yunhe.agent.processes import boot_id, is_alive
 from yunhe.agent.register import EXITED, LIVE, PAUSED, RUNNING, STARTING, UNKNOWN, Allocation
 from yunhe.agent.runs import Run
 from yunhe.agent.wrapper import clock_ms
 
+IO_EVERY_TICKS = 5
 LOW_DISK_BYTES = 256 * 1024 * 1024
 
 
@@ -23,6 +24,7 @@ class Watch:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._ticks = 0
 
     # After a start
 
@@ -40,6 +42,7 @@ class Watch:
             os.unlink(os.path.join(node.incoming, name))
         folded = node.spool.folded()
         for allocation in list(node.register.allocations.values()):
+            node.users.restore(allocation.project, allocation.uid)
             if allocation.stopped:
                 allocation.phase = EXITED
             elif allocation.claimed or allocation.run.record("claim") is not None:
@@ -56,7 +59,6 @@ class Watch:
         allocation = Allocation(run, owner["token"], owner["project_id"], owner["uid"])
         allocation.claimed = claim is not None
         allocation.resources = owner.get("resources", {})
-        self._node.users.restore(allocation.project, allocation.uid)
         self._node.register.save(allocation)
 
     def _resume_watching(self, allocation: Allocation, folded_ms: int) -> None:
@@ -102,11 +104,14 @@ class Watch:
 
     def tick(self) -> None:
         """Look at everything that lives, take a sample of it, and fold the minutes that are over."""
+        self._ticks += 1
         cpu_us = memory_kib = 0
         for allocation in list(self._node.register.allocations.values()):
             if allocation.phase not in LIVE:
                 continue
-            self.look(allocation)
+            identity = identity_of(allocation.start)
+            if allocation.phase == STARTING or identity is None or not is_alive(identity):
+                self.look(allocation)  # what a living wrapper has to say, it says by a nudge
             if allocation.phase in (RUNNING, PAUSED):
                 self._sample(allocation)
                 cpu_us += allocation.totals.get("cpu_us", 0)
@@ -160,11 +165,15 @@ class Watch:
     def _sample(self, allocation: Allocation) -> None:
         if allocation.meter is None:
             return
+        group, reaped = self._node.group(allocation), allocation.run.at("reaped")
+        last = allocation.meter.last()
         try:
-            counters = read_counters(self._node.group(allocation), allocation.run.at("reaped"))
+            use = read_use(group, reaped)
+            # The counters of each process are dear to read and only grow: a look now and then loses nothing.
+            io = read_io(group, reaped) if last is None or self._ticks % IO_EVERY_TICKS == 0 else last[4:]
         except OSError:
             return  # the group went away meanwhile: the exit record has the final counters
-        allocation.meter.add(Sample(clock_ms(), int(time.time() * 1000), *counters))
+        allocation.meter.add(Sample(clock_ms(), int(time.time() * 1000), *use, *io))
         allocation.totals = allocation.meter.totals()
 
     def _close(self, allocation: Allocation, ended: dict[str, Any]) -> None:
@@ -224,6 +233,8 @@ class Watch:
         except OSError as fault:
             self._node.notice(f"Minutes of usage could not be kept: {fault}")
             return
+        if self._node.spool.dropped:
+            self._node.notice("Minutes of usage were dropped: nobody has fetched them for too long.")
         reach("after-fold")
         meter.mark(max(minute["until_ms"] for minute in minutes))
 

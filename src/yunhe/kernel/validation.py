@@ -40,11 +40,31 @@ def read_json(data: bytes, kind: type[T]) -> T:
 
 
 def plain_json(data: bytes) -> object:
-    """Return the document that *data* holds, or raise ``InvalidInputError``."""
+    """Return the document that *data* holds, or raise ``InvalidInputError``; no text in it has a NUL."""
     try:
-        return msgspec.json.decode(data)
+        value: object = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInputError(f"This is not JSON: {error}.", remedy="Send one JSON document.") from None
+    if (
+        b"\\u0000" in data
+    ):  # the only way JSON can write it, but also the end of an escaped backslash and u0000
+        found = tuple(FieldProblem(path, "has a NUL character") for path in _texts_with_nul(value, ""))
+        if found:
+            raise _refusal(found)
+    return value
+
+
+def _texts_with_nul(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, str):
+        if "\0" in value:
+            yield path or "(whole)"
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts_with_nul(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts_with_nul(name, path)
+            yield from _texts_with_nul(item, _below(path, name))
 
 
 def read(value: object, kind: type[T], known: tuple[FieldProblem, ...] = ()) -> T:

@@ -5,15 +5,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from yunhe.control.plugins.model import PoolSpec
+from integration.platform.stage import finished, with_a_pool
 from yunhe.infrastructure.fake.kind import FakeKind
-from yunhe.kernel.money import Prices
-from yunhe.runtime.platform import Platform
 from yunhe.runtime.settings import Settings
-from yunhe.runtime.start import first_key_path, running
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.runtime.start import running
 from yunhe.scheduling.orchestration.states import JobState
-from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 from yunhe.trading.trades.chain import verify
@@ -25,28 +21,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(params=[False, True], ids=["plain", "encoded"])
 def settings(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Settings:
     return Settings(home=tmp_path, database_url=database_url, encode_calls=request.param)
-
-
-async def with_a_pool(platform: Platform, *, cpus: str = "4") -> Principal:
-    spec = PoolSpec(
-        name="lab",
-        kind="fake",
-        target="lab",
-        options={"cpus": cpus},
-        prices=Prices(cpu_core_hour_micros=50_000),
-    )
-    checks = [check async for check in platform.plugins.add(spec)]
-    assert all(check.ok for check in checks)
-    pool = await platform.plugins.pool("lab")
-    await platform.trades.publish_prices(
-        pool.id, Prices(cpu_core_hour_micros=50_000, memory_gib_hour_micros=10_000)
-    )
-    return await platform.accounts.authenticate(first_key_path(platform.settings.home).read_text().strip())
-
-
-async def finished(platform: Platform, job: Job) -> Job:
-    with anyio.fail_after(20):
-        return [change async for change in platform.orchestration.changes(job.id)][-1]
 
 
 async def test_a_job_runs_is_logged_and_billed(settings: Settings) -> None:

@@ -58,6 +58,12 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
         read_json(body, Submission)
 
 
+def test_a_nul_is_refused_and_a_backslash_before_u0000_is_not() -> None:
+    assert set(problems_of({"task": {"run": "a\0b", "envs": {"A\0": "x"}}})) == {"task.run", "task.envs"}
+    backslash = {"task": {"run": "\\u0000"}}
+    assert read_json(msgspec.json.encode(backslash), Submission).task.run == "\\u0000"
+
+
 def test_a_long_value_is_shown_short() -> None:
     value = problems_of({"task": ["x" * 1000]})["task"].value
     assert value is not None

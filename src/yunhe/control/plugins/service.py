@@ -122,11 +122,9 @@ class PluginService:
     async def look(self, pool_id: PoolId, spec: PoolSpec) -> None:
         """Ask the engine what it is and has, and note it."""
         engine = await self._connections.engine(pool_id, spec)
-        description, inventory = await engine.describe(), await engine.inventory()
+        seen = await engine.describe(), await engine.inventory(), (await engine.observe()).notices
         now = self._clock()
-        await self._database.write(
-            lambda connection: store.write_seen(connection, pool_id, (description, inventory), now)
-        )
+        await self._database.write(lambda connection: store.write_seen(connection, pool_id, seen, now))
 
     async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or again."""

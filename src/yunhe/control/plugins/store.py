@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.model import Pool, PoolNode, PoolSpec, PoolState
-from yunhe.infrastructure.contract.model import Description, Inventory
+from yunhe.infrastructure.contract.model import Description, Inventory, Isolation
 from yunhe.kernel.errors import NotFoundError
-from yunhe.kernel.ids import NodeId, PoolId
+from yunhe.kernel.ids import NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.storage.database import AnyRow, json_column, metadata
 from yunhe.storage.leases import lease_columns
@@ -73,16 +73,19 @@ def read_pool(connection: Connection, name_or_id: str) -> Pool:
 
 
 def write_seen(
-    connection: Connection, pool_id: PoolId, seen: tuple[Description, Inventory], now: float
+    connection: Connection, pool_id: PoolId, seen: tuple[Description, Inventory, tuple[str, ...]], now: float
 ) -> None:
     """Note what an engine just said of itself; its nodes are replaced whole."""
-    description, inventory = seen
+    description, inventory, notices = seen
+    if description.isolation is Isolation.ONE_PROJECT:
+        _dedicate(connection, pool_id)
     connection.execute(
         POOLS.update()
         .where(POOLS.c.id == pool_id)
         .values(
             description=msgspec.json.encode(description),
             seen_at=now,
+            notices=msgspec.json.encode(notices),
             reason="",
             state=sa.case(
                 (POOLS.c.state == PoolState.DRAINING, PoolState.DRAINING.value), else_=PoolState.READY.value
@@ -101,6 +104,17 @@ def write_seen(
                 reason=node.reason,
                 seen_at=inventory.taken_at,
             )
+        )
+
+
+def _dedicate(connection: Connection, pool_id: PoolId) -> None:
+    """Give a pool that cannot keep projects apart to one of them: the default one, unless the operator named another."""
+    row = connection.execute(sa.select(POOLS.c.spec).where(POOLS.c.id == pool_id)).one()
+    spec = msgspec.json.decode(row.spec, type=PoolSpec)
+    if spec.only_project is None:
+        given = msgspec.structs.replace(spec, only_project=ProjectId("default"))
+        connection.execute(
+            POOLS.update().where(POOLS.c.id == pool_id).values(spec=msgspec.json.encode(given))
         )
 
 

@@ -38,16 +38,17 @@ def create_app(of: Platform) -> Litestar:
             _version_1(of.settings.upload_limit_bytes),
             Router("/v1", route_handlers=[job_exec.router]),
         ]
-    return Litestar(
+    app = Litestar(
         route_handlers=routes,
         state=State({"platform": of, "stopping": anyio.Event()}, deep_copy=False),
         exception_handlers=ERROR_HANDLERS,
-        middleware=[with_request_ids],
         openapi_config=None if worker else document.CONFIG,
         request_class=StrictRequest,
         request_max_body_size=BODY_LIMIT_BYTES,
         logging_config=None,
     )
+    app.asgi_handler = with_request_ids(app.asgi_handler)  # outside of routing: a 404 has an ID too
+    return app
 
 
 def _version_1(upload_limit_bytes: int) -> Router:

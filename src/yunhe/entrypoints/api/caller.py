@@ -46,6 +46,8 @@ async def require_key(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRou
 
 async def known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Refuse a query parameter that nobody would look at: a misspelt filter must not list everything."""
+    if "\0" in connection.scope["path"] or any("\0" in value for value in connection.query_params.values()):
+        raise InvalidInputError("There is a NUL character in the address.", remedy="Leave it out.")
     known = [
         getattr(field.kwarg_definition, "name", None) or name
         for name, field in handler.parsed_fn_signature.parameters.items()

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Response, Router, get
+from litestar import Router, get
 from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
@@ -46,7 +47,7 @@ async def logs(  # noqa: PLR0913 - one for each parameter of the query
     offset: Count = 0,
     follow: FromQuery[bool] = False,
     onward: FromQuery[bool] = False,
-) -> Any:
+) -> ASGIApp:
     """Return output from ``offset`` of one attempt, and with ``onward`` of those after it; ``attempt=0`` is all of them.
 
     Followed, it is a stream of events ``log`` ({attempt, offset, data in base64}) that ends with ``end`` (the job).
@@ -95,7 +96,7 @@ async def _log_events(
     yield event("end", await platform.orchestration.job(job.id))
 
 
-async def _one_piece(pieces: AsyncIterator[LogPiece], start: LogPiece) -> Response[bytes]:
+async def _one_piece(pieces: AsyncIterator[LogPiece], start: LogPiece) -> ASGIResponse:
     """Return as much of one attempt's output as an answer carries."""
     data, attempt, offset = bytearray(), start.attempt, start.offset
     try:
@@ -106,8 +107,8 @@ async def _one_piece(pieces: AsyncIterator[LogPiece], start: LogPiece) -> Respon
             attempt, offset = piece.attempt, piece.offset + len(piece.data)
     finally:
         await close(pieces)
-    return Response(
-        bytes(data),
+    return ASGIResponse(
+        body=bytes(data),
         media_type="application/octet-stream",
         headers={"Yunhe-Attempt": str(attempt), "Yunhe-Next-Offset": str(offset)},
     )

@@ -10,16 +10,19 @@ from yunhe.entrypoints.wire import Uploaded
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.ids import ProjectId
 from yunhe.trading.accounts.model import Action
+from yunhe.trading.applications.model import archive_id
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @head("/projects/{project:str}/uploads/{sha256:str}")
 async def has_upload(project: FromPath[str], sha256: FromPath[str], caller: TheCaller) -> Response[None]:
-    """Answer 200 when the project has this archive already, else 404."""
+    """Answer 200 with the archive's ``Yunhe-Blob-Id`` when the project has it already, else 404."""
     await caller.authorize(Action.RUN, ProjectId(project), "upload")
     known = await caller.platform.applications.has_upload(caller.who, ProjectId(project), _digest(sha256))
-    return Response(None, status_code=200 if known else 404)
+    if not known:
+        return Response(None, status_code=404)
+    return Response(None, headers={"Yunhe-Blob-Id": archive_id(ProjectId(project), sha256)})
 
 
 @put("/projects/{project:str}/uploads/{sha256:str}")

@@ -3,7 +3,7 @@
 import msgspec
 
 from yunhe.entrypoints.wire import Problem
-from yunhe.kernel.errors import BY_CODE, YunheError
+from yunhe.kernel.errors import BY_CODE, NotFoundError, YunheError
 
 
 class ServerUnreachableError(YunheError):
@@ -16,6 +16,8 @@ class ServerUnreachableError(YunheError):
 
 def error_of(status: int, body: bytes) -> YunheError:
     """Return the error that an answer of *status* stands for."""
+    if status == 404 and not body:
+        return NotFoundError("There is no such thing.")
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:

@@ -48,7 +48,8 @@ async def open_bridge(target: HostTarget) -> Opened:
 async def _open_local(target: LocalHost) -> Opened:
     root = target.directory()
     sent_bytes = await anyio.to_thread.run_sync(_put_agent, root)
-    command = [sys.executable, "-I", "-S", str(root / agent_file().name), "bridge", "--root", str(root)]
+    python = target.python or sys.executable
+    command = [python, "-I", "-S", str(root / agent_file().name), "bridge", "--root", str(root)]
     command += target.declared.arguments()
     process, words = await _start(command, {**os.environ, **target.environment})
     link = Link(process, words)
@@ -60,11 +61,19 @@ def _put_agent(root: Path) -> int:
     path = root / agent.name
     if path.exists() and path.read_bytes() == agent.data:
         return 0
-    root.mkdir(parents=True, exist_ok=True)
+    _make_enterable(root)
     fresh = path.with_suffix(f".{os.getpid()}.new")
     fresh.write_bytes(agent.data)
     fresh.replace(path)
     return len(agent.data)
+
+
+def _make_enterable(path: Path) -> None:
+    """Make *path* so that users of projects can pass through whatever this makes above it."""
+    if not path.exists():
+        _make_enterable(path.parent)
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
 
 
 async def _open_ssh(target: SshHost) -> Opened:

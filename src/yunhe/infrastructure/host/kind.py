@@ -4,12 +4,15 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.host.engine import HostEngine
+from yunhe.infrastructure.host.onboard import onboard
 from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost, SshHost
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, YunheError
-from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib, show_cpu, show_memory
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
 
 _SHARED_OPTIONS = {
     "root": "directory of the agent on the host",
@@ -21,6 +24,7 @@ _SSH_OPTIONS = {
     "port": "port of the SSH server",
     "identity": "private key file",
     "python": "Python to run the agent with",
+    "ssh_config": "configuration file for ssh, in place of the user's own",
 }
 
 
@@ -37,27 +41,12 @@ class HostKind:
         return self._options
 
     async def onboard(self, target: Target) -> AsyncIterator[Check]:
-        """Yield each step of getting an agent ready there."""
-        host = self._read(target)
-        started = time.monotonic()
-        try:
-            async with HostEngine(host) as engine:
-                description, inventory = await engine.describe(), await engine.inventory()
-        except YunheError as error:
-            yield Check(
-                step="reachable",
-                ok=False,
-                detail=error.problem,
-                remedy=error.remedy,
-                seconds=time.monotonic() - started,
-            )
-            return
-        yield Check(step="reachable", ok=True, seconds=time.monotonic() - started)
-        yield Check(step="limits", ok=True, detail=description.limits)
-        node = inventory.nodes[0].total
-        yield Check(
-            step="node", ok=True, detail=f"{show_cpu(node.cpu_millis)} cores, {show_memory(node.memory_mib)}"
-        )
+        """Yield each step of getting an agent ready there, with how long it took."""
+        began = time.monotonic()
+        async for check in onboard(self._read(target)):
+            now = time.monotonic()
+            yield msgspec.structs.replace(check, seconds=now - began)
+            began = now
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:
@@ -81,6 +70,7 @@ def ssh_kind() -> HostKind:
             destination=target.address,
             port=_number(target, "port"),
             identity_file=target.options.get("identity"),
+            options=("-F", target.options["ssh_config"]) if "ssh_config" in target.options else (),
             root=target.options.get("root", ""),
             python=target.options.get("python", "python3"),
             declared=_declared(target),

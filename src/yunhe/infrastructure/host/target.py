@@ -32,6 +32,8 @@ class LocalHost(msgspec.Struct, frozen=True, kw_only=True, tag="local"):
     """This machine; several agents may share it, each with its own root and declared capacity."""
 
     root: str = ""
+    python: str = ""
+    """What runs the agent; empty: what runs this."""
     declared: Declared = Declared()
     environment: dict[str, str] = {}
     """Added to the agent's own environment (never a task's): how a test sets failpoints."""

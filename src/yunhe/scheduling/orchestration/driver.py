@@ -121,6 +121,7 @@ class Driver:
     def _begin(self, held: Held, drive: Drive) -> PoolId:
         self._jobs_of[held.allocation_id] = held.job_id
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
+        drive.metered_at = self._means.clock()
         if self._tasks is not None:
             self._watcher.want(self._tasks, held.pool_id)
         return held.pool_id

@@ -94,11 +94,9 @@ class Steps:
             return
         except FencedError:
             raise
-        except NotFoundError as error:
-            await self._end(held, ending=UNKNOWN, detail=error.problem)
-            return
         except YunheError as error:
-            await self._refused(held, error)
+            if not await self._pool_removed(held):
+                await self._refused(held, error)
             return
         # Only a look that begins from here on must know the allocation.
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)

@@ -17,7 +17,7 @@ from yunhe.storage.database import Database
 from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.model import Action, Principal
 from yunhe.trading.applications import store
-from yunhe.trading.applications.model import Submission
+from yunhe.trading.applications.model import Submission, archive_id, archive_scope
 from yunhe.trading.demand.deconstruct import mount_paths, timeout_s
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
@@ -83,13 +83,13 @@ class ApplicationService:
         await self._accounts.authorize(who, Action.RUN, project_id, "upload")
         await self._accounts.require_project(project_id)
         _check_digest(digest)
-        return await self._blobs.put(_scope(project_id), chunks, digest=digest)
+        return await self._blobs.put(archive_scope(project_id), chunks, digest=digest)
 
     async def has_upload(self, who: Principal, project_id: ProjectId, digest: str) -> bool:
         """Return whether the project uploaded this archive already."""
         await self._accounts.authorize(who, Action.RUN, project_id, "upload")
         _check_digest(digest)
-        return await self._blobs.size_bytes(BlobId(f"{_scope(project_id)}/{digest}")) is not None
+        return await self._blobs.size_bytes(archive_id(project_id, digest)) is not None
 
     async def _sealed(self, submissions: tuple[Submission, ...]) -> dict[tuple[ProjectId, str], str]:
         """Return every secret the submissions name, still encrypted, by project and name."""
@@ -134,17 +134,12 @@ class ApplicationService:
         mounts: list[Mount] = []
         for path, blob_id in given.items():
             size = None
-            if blob_id.startswith(f"{_scope(submission.project_id)}/"):
+            if blob_id.startswith(f"{archive_scope(submission.project_id)}/"):
                 size = await self._blobs.size_bytes(blob_id)
             if size is None:
                 raise NotFoundError(f"The archive for {path} is not there.", remedy="Upload it again.")
             mounts.append(Mount(path=path, blob_id=blob_id, size_bytes=size))
         return tuple(mounts)
-
-
-def _scope(project_id: ProjectId) -> str:
-    """Return where a project's archives are kept: apart, so that knowing a digest is not having the file."""
-    return f"project/{project_id}"
 
 
 def _check_batch(submissions: tuple[Submission, ...], idempotency_key: str) -> None:

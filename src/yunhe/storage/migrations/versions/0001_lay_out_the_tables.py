@@ -280,3 +280,25 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_plugin_node")),
     )
     op.create_index(op.f("ix_plugin_node_pool_id"), "plugin_node", ["pool_id"], unique=False)
+    _make_append_only("trade_ledger")
+    _make_append_only("account_audit")
+
+
+def _make_append_only(table: str) -> None:
+    """Let the database itself refuse to change or drop a line that was written."""
+    refusal = f"{table} is append-only"
+    if op.get_context().dialect.name == "sqlite":
+        for verb in ("UPDATE", "DELETE"):
+            op.execute(
+                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+                f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
+            )
+        return
+    op.execute(
+        f"CREATE FUNCTION {table}_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{refusal}'; END $$"
+    )
+    op.execute(
+        f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+        f"FOR EACH STATEMENT EXECUTE FUNCTION {table}_refuse()"
+    )
