@@ -316,9 +316,9 @@ def explain(
 
 def platform_modules() -> dict[str, tuple[str, ...]]:
     """Return the platform's own modules and their sub-modules."""
-    from yunhe.availability import paper  # noqa: PLC0415 - heavy
+    from yunhe.runtime.modules import MODULES  # noqa: PLC0415 - heavy
 
-    return paper.MODULES
+    return {module.name: tuple(sub.name for sub in module.submodules) for module in MODULES}
 
 
 def _make_plan(model: "Model", target: float, pricing: "Pricing") -> "Planned | Infeasible":
