@@ -13,7 +13,7 @@ from integration.api.conftest import People
 from integration.api.serving import Served
 from yunhe.control.plugins.model import ExecRequest
 from yunhe.entrypoints.client import AsyncClient, Client
-from yunhe.kernel.errors import ConflictError, NotFoundError
+from yunhe.kernel.errors import ConflictError, ForbiddenError, NotFoundError, UnauthenticatedError
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Job
@@ -198,9 +198,11 @@ def test_usage_of_a_short_job_has_no_full_minute_lost(people: People) -> None:
 def test_a_command_runs_beside_a_job(served: Served, people: People) -> None:
     job = until_running(people.ann, people.ann.submit(of("echo mine > file.txt\nsleep 60")))
 
-    async def beside(request: ExecRequest, stdin: bytes = b"") -> tuple[bytes, int | None]:
+    async def beside(
+        request: ExecRequest, stdin: bytes = b"", key: str = people.keys["ann"]
+    ) -> tuple[bytes, int | None]:
         async with (
-            AsyncClient(served.url, people.keys["ann"]) as client,
+            AsyncClient(served.url, key) as client,
             client.exec(job.id, request) as stream,
         ):
             if stdin:
@@ -214,6 +216,9 @@ def test_a_command_runs_beside_a_job(served: Served, people: People) -> None:
     assert anyio.run(beside, ExecRequest(argv=("cat", "file.txt"))) == (b"mine\n", 0)
     assert anyio.run(beside, ExecRequest(argv=("cat",)), b"typed") == (b"typed", 0)
     assert anyio.run(beside, ExecRequest(argv=("false",))) == (b"", 1)
+    for who, refusal in {"vic": ForbiddenError, "bob": NotFoundError, "nobody": UnauthenticatedError}.items():
+        with pytest.raises(refusal):
+            anyio.run(beside, ExecRequest(argv=("true",)), b"", people.keys.get(who, "yk_nobody"))
     people.ann.stop(job.id)
     finish(people.ann, job)
     with pytest.raises(ConflictError, match="not running"):

@@ -124,8 +124,8 @@ LINE = CostLine(
 
 def test_the_chosen_pool_comes_first_and_each_refusal_says_why() -> None:
     lines = drawn(plan_page(PLACED, POOLS, "Considered")).splitlines()
-    assert lines[2].split() == ["✔", "this-machine", "local", "yes", "now", "¥0.0800", "–", "0.00"]
-    assert lines[3].split() == ["lab", "bj", "/", "central", "yes", "now", "not", "priced", "–", "1.94"]
+    assert lines[2].split() == ["✔", "this-machine", "local", "yes", "now", "¥0.0800", "0.00"]
+    assert lines[3].split() == ["lab", "bj", "/", "central", "yes", "now", "not", "priced", "1.94"]
     assert lines[4].split("no", 1)[1].strip() == "2 cores asked, 1 free"
 
 
@@ -150,10 +150,10 @@ def test_the_list_of_jobs_fits_80_columns_and_cuts_no_id() -> None:
 
 
 def test_an_ending_tells_use_cost_and_what_next() -> None:
-    page = drawn(ending(job(JobState.SUCCEEDED), report(LINE)), width=160)
+    page = drawn(ending(job(JobState.SUCCEEDED), report(LINE)), width=80)
     assert "✓ succeeded in 12.4 s" in page
     assert "used 11.9 core-s, 317 MiB peak" in page
-    assert "cost ¥0.0003   (reserved would have been ¥0.0011)" in page
+    assert "cost ¥0.0003 (reserved would have been ¥0.0011)" in page
     assert "yunhe explain job_06d1t8k2m4abcdefghj" in page
 
 

@@ -57,7 +57,7 @@ async def _serve(settings: Settings, start: Start) -> None:
     async with start(settings) as platform:
         server = Server(create_app(platform), settings)
         async with anyio.create_task_group() as group:
-            group.start_soon(_stop_on_signal, server)
+            group.start_soon(stop_on_signal, server)
             await server.serve(sockets=[listening])
             group.cancel_scope.cancel()
 
@@ -65,7 +65,8 @@ async def _serve(settings: Settings, start: Start) -> None:
 def listen(settings: Settings) -> socket.socket:
     """Take the port before anything is started, so that a second server says so at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family)
+    # asyncio sends without delay only on sockets whose protocol is named; else each answer waits 40 ms for an ACK.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
@@ -78,7 +79,8 @@ def listen(settings: Settings) -> socket.socket:
     return listening
 
 
-async def _stop_on_signal(server: "Server") -> None:
+async def stop_on_signal(server: "Server") -> None:
+    """Let SIGTERM or SIGINT end *server*."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             server.should_exit = True

@@ -48,10 +48,11 @@ def cost(
         job_id = find_job(client, job).id if job else ""
         only = "" if job_id or everywhere else context.project
         report = client.cost(by=by.value, project=only, job=job_id, since=since)
+        pools = client.pools() if by is By.POOL else ()
     if output is Format.JSON:
         print_json(report)
     elif report.lines:
-        out().print(costs_table(report))
+        out().print(costs_table(report, {pool.id: pool.spec.name for pool in pools}))
     else:
         err().print("Nothing has been metered there yet.")
 

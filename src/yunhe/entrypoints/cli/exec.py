@@ -12,6 +12,7 @@ from typing import Annotated
 
 import anyio
 import typer
+from websockets.exceptions import ConnectionClosed
 
 from yunhe.control.plugins.model import ExecRequest
 from yunhe.entrypoints.cli.connection import connected, find_job
@@ -19,7 +20,7 @@ from yunhe.entrypoints.cli.context import Context, current_context
 from yunhe.entrypoints.cli.screen import JobArgument, PlainApp
 from yunhe.entrypoints.client import AsyncClient
 from yunhe.entrypoints.client.exec import ExecStream
-from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.errors import InvalidInputError, YunheError
 
 app = PlainApp()
 CHUNK_BYTES = 64 * 1024
@@ -58,26 +59,40 @@ async def _exec(context: Context, job_id: str, request: ExecRequest, interactive
         AsyncClient(context.url, context.key, verify=context.ca_file or True) as client,
         client.exec(job_id, request) as session,
     ):
+        refusal: YunheError | None = None
         with _raw_terminal() if request.tty else _as_it_is():
             async with anyio.create_task_group() as group:
                 group.start_soon(_pass_input, session, interactive)
                 if request.tty:
                     group.start_soon(_pass_size, session)
-                while data := await session.receive():
-                    os.write(sys.stdout.fileno(), data)
+                refusal = await _pass_output(session)
                 group.cancel_scope.cancel()
+        if refusal is not None:
+            raise refusal
         return session.exit_code or 0
 
 
+async def _pass_output(session: ExecStream) -> YunheError | None:
+    """Write what comes until the command ends; return why, where it was refused or cut off."""
+    try:
+        while data := await session.receive():
+            os.write(sys.stdout.fileno(), data)
+    except YunheError as error:
+        return error
+    return None
+
+
 async def _pass_input(session: ExecStream, interactive: bool) -> None:  # noqa: FBT001 - a task group passes by position
-    if interactive:
-        while True:
+    try:
+        while interactive:
             await anyio.wait_readable(sys.stdin.fileno())
             data = os.read(sys.stdin.fileno(), CHUNK_BYTES)
             if not data:
                 break
             await session.send(data)
-    await session.send(b"")
+        await session.send(b"")
+    except ConnectionClosed:
+        return  # the command has ended; its output tells how
 
 
 async def _pass_size(session: ExecStream) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from yunhe.entrypoints.cli.screen import err, spinner
+from yunhe.entrypoints.cli.screen import err, hints, spinner
 from yunhe.entrypoints.cli.show_jobs import ending
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.ids import JobId
@@ -71,11 +71,9 @@ def await_end(client: Client, job_id: JobId) -> Job:
 
 
 def _let_go(jobs: Sequence[Job]) -> None:
-    err().print()
     for job in jobs:
-        err().print(
-            f"Left running: {job.name}   come back   yunhe logs -f {job.id}      stop it   yunhe stop {job.id}"
-        )
+        err().print(f"\nLeft running: {job.name}")
+        err().print(hints({"come back": f"yunhe logs -f {job.id}", "stop it": f"yunhe stop {job.id}"}))
 
 
 def tell_ending(client: Client, job: Job) -> None:

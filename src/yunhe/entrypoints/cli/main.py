@@ -4,6 +4,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from yunhe import __version__
+
 JOBS, POOLS, MONEY, ACCESS, PLATFORM, ALONE = (
     "Jobs",
     "Pools",
@@ -48,6 +50,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("serve", "Run a server process in the foreground", PLATFORM),
     "doctor": Command("doctor", "Check that everything works; each fault with its remedy", PLATFORM),
     "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
+    "availability": Command("availability", "Plan how few services meet an availability target, exactly."),
 }
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 
@@ -71,6 +74,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"], ["help"]) and "_YUNHE_COMPLETE" not in os.environ:
         sys.stdout.write(help_text())  # before anything is imported: people judge a tool by its first second
+        return
+    if arguments == ["--version"]:
+        sys.stdout.write(f"yunhe {__version__}\n")
         return
     from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
 

@@ -18,6 +18,7 @@ from yunhe.entrypoints.cli.screen import (
     amount,
     confirm,
     err,
+    hints,
     out,
     print_json,
     spinner,
@@ -127,7 +128,9 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
     if output is Format.TABLE:
         took = time.monotonic() - began
         console.print(f"{name} {pool.state} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
-        console.print(f"  next   yunhe run --pool {name} examples/hello.yaml", style="dim")
+        console.print(
+            hints({"try it": f"yunhe run --pool {name} -- hostname", "price": f"yunhe pool price {name}"})
+        )
 
 
 @app.command()

@@ -16,6 +16,7 @@ from yunhe.entrypoints.cli.screen import (
     YesOption,
     confirm,
     err,
+    hints,
     out,
     print_json,
 )
@@ -146,9 +147,7 @@ def _attend(client: Client, jobs: list[Job], wishes: Wishes) -> None:
             print_json(jobs[0] if len(jobs) == 1 else jobs)
         else:
             out().print(jobs_table(jobs, now=time.time()))
-            err().print(
-                f"  follow   yunhe logs -f {jobs[0].id}      stop   yunhe stop {jobs[0].id}", style="dim"
-            )
+            err().print(hints({"follow": f"yunhe logs -f {jobs[0].id}", "stop": f"yunhe stop {jobs[0].id}"}))
         return
     ended = [follow(client, jobs[0], quiet=as_json)] if len(jobs) == 1 else follow_all(client, jobs)
     if as_json:

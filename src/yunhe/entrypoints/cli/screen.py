@@ -1,7 +1,7 @@
 """The terminal: tables that fit, a spinner and colours only where somebody looks, JSON where nobody does."""
 
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -88,6 +89,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, flex
     for row in rows:
         drawn.add_row(*row)
     return drawn
+
+
+def hints(commands: Mapping[str, str]) -> Text:
+    """Return what one may want to do next: a word and a command on each line."""
+    width = max(cell_len(word) for word in commands)
+    lines = [f"  {word:<{width}}   {command}" for word, command in commands.items()]
+    return Text("\n".join(lines), style="dim")
 
 
 @contextmanager

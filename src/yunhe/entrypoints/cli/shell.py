@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import typer
 from typer.core import TyperGroup
 
-from yunhe import __version__
 from yunhe.entrypoints.cli.problems import show_problem, wants_json
 from yunhe.kernel.errors import InvalidInputError, YunheError
 
@@ -40,7 +39,7 @@ def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
         arguments = [entry.module, *entry.given, *arguments[1:]]
     verbatim = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
     try:
-        outcome = _group(commands).main(
+        outcome = group(commands).main(
             arguments, prog_name="yunhe", standalone_mode=False, obj=Verbatim(verbatim)
         )
     except YunheError as error:
@@ -58,7 +57,9 @@ def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _group(commands: Mapping[str, Entry]) -> Any:
+def group(commands: Mapping[str, Entry]) -> Any:
+    """Return the whole command line, nothing of it imported yet."""
+
     class LazyCommands(TyperGroup):
         """A group that knows its commands by name and imports one when asked."""
 
@@ -85,7 +86,7 @@ def _group(commands: Mapping[str, Entry]) -> Any:
     app = typer.Typer(cls=LazyCommands, rich_markup_mode=None)
 
     @app.callback()
-    def yunhe(*, version: bool = typer.Option(False, "--version", is_eager=True, callback=_version)) -> None:
+    def yunhe() -> None:
         """Yunhe joins scattered computing into one."""
 
     return typer.main.get_command(app)
@@ -96,12 +97,6 @@ def _named(name: str, entry: Entry) -> Any:
     stub = typer.Typer(add_completion=False, rich_markup_mode=None)
     stub.command(name=name, help=entry.help)(lambda: None)
     return typer.main.get_command(stub)
-
-
-def _version(wanted: bool) -> None:  # noqa: FBT001 - the parser calls it so
-    if wanted:
-        sys.stdout.write(f"yunhe {__version__}\n")
-        raise typer.Exit
 
 
 def _usage_problem(error: typer.TyperException, commands: Mapping[str, Entry]) -> InvalidInputError:

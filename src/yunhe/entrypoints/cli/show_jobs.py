@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from yunhe.entrypoints.cli.screen import amount, local_time, span, symbol, table
+from yunhe.entrypoints.cli.screen import amount, hints, local_time, span, symbol, table
 from yunhe.entrypoints.cli.show_plan import Pools, considered, why_waiting
 from yunhe.kernel.money import show_money
 from yunhe.kernel.resources import Resources
@@ -59,7 +59,7 @@ def used_text(job: Job) -> str:
     """Return what a job used, all attempts together."""
     core_s = sum(attempt.meters.cpu_us for attempt in job.attempts) / 1e6
     peak_mib = max((attempt.meters.memory_peak_mib for attempt in job.attempts), default=0)
-    return f"used {core_s:.1f} core-s, {show_memory(peak_mib)} peak"
+    return f"used {core_s:.{1 if core_s >= 1 else 2}f} core-s, {show_memory(peak_mib)} peak"
 
 
 def cost_text(report: CostReport) -> str:
@@ -67,10 +67,8 @@ def cost_text(report: CostReport) -> str:
     if not report.lines:
         return "cost not metered yet"
     sign = symbol(report.currency)
-    return (
-        f"cost {show_money(report.amount_micros, sign)}   "
-        f"(reserved would have been {show_money(report.reserved_micros, sign)})"
-    )
+    owed, reserved = show_money(report.amount_micros, sign), show_money(report.reserved_micros, sign)
+    return f"cost {owed} (reserved would have been {reserved})"
 
 
 def ending(job: Job, report: CostReport) -> RenderableType:
@@ -78,22 +76,17 @@ def ending(job: Job, report: CostReport) -> RenderableType:
     good = job.state is JobState.SUCCEEDED
     ran = (job.ended_at or 0) - (job.started_at or job.ended_at or 0)
     line = Text(f"{'✓' if good else '✗'} {job.state}", style="bold green" if good else "bold red")
-    line.append(
-        f" in {show_duration(ran)}   {used_text(job)}   {cost_text(report)}", style="default not bold"
-    )
+    line.append(f" in {show_duration(ran)}   {used_text(job)}", style="default not bold")
     parts: list[RenderableType] = [line]
     if not good and (job.reason or job.exit_code):
         parts.append(Text(f"  {job.reason or f'exit code {job.exit_code}'}"))
-    parts.append(Text(next_commands(job), style="dim"))
+    parts += [Text(f"  {cost_text(report)}"), hints(_after(job))]
     return Group(*parts)
 
 
-def next_commands(job: Job) -> str:
-    """Return what one may want to do after a job."""
-    hints = [("logs", f"yunhe logs {job.id}"), ("why here", f"yunhe explain {job.id}")]
-    if job.outputs_blob is not None:
-        hints.insert(0, ("outputs", f"yunhe cp {job.id}: ."))
-    return "  " + "      ".join(f"{word}   {command}" for word, command in hints)
+def _after(job: Job) -> dict[str, str]:
+    outputs = {} if job.outputs_blob is None else {"outputs": f"yunhe cp {job.id}: ."}
+    return {**outputs, "logs": f"yunhe logs {job.id}", "why here": f"yunhe explain {job.id}"}
 
 
 def explanation_page(explanation: Explanation, pools: Pools, *, now: float) -> RenderableType:

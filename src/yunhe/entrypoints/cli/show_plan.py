@@ -22,29 +22,29 @@ def considered(decision: Decision, pools: Pools) -> RenderableType:
     rows += [_refusing(rejection, pools) for rejection in decision.rejected]
     if not rows:
         return Text("  no pool is registered; add one with `yunhe pool add`")
-    heading = _HEADING if fitting else _HEADING[:REASON_COLUMN]
-    widths = [
-        max(cell_len(row[column]) for row in [heading, *rows] if column < _aligned(row))
-        for column in range(len(heading))
-    ]
+    heading = {column: column for column in _COLUMNS}
+    shown = [column for column in _COLUMNS if any(row.get(column) for row in rows)]
+    widths = {column: max(cell_len(row.get(column, "")) for row in [heading, *rows]) for column in shown}
     lines = [_line(heading, widths, "bold")]
-    lines += [_line(row, widths, "bold green" if row[0] == CHOSEN else "") for row in rows]
+    lines += [_line(row, widths, "bold green" if row[""] == CHOSEN else "") for row in rows]
     return Text("\n").join(lines)
 
 
 CHOSEN = "✔"
-_HEADING = ["", "POOL", "WHERE", "FITS", "STARTS", "COST/h", "DISTANCE", "SCORE"]
-REASON_COLUMN = 4
+REASON = "reason"
+"""The one cell that stands in no column: it runs on to the end of its line."""
+_COLUMNS = ("", "POOL", "WHERE", "FITS", "STARTS", "COST/h", "DISTANCE", "SCORE")
+
+_Row = dict[str, str]
 
 
-def _aligned(row: list[str]) -> int:
-    """Return how many cells of a row stand in columns; a reason runs on to the end of its line."""
-    return len(row) if len(row) == len(_HEADING) else REASON_COLUMN
-
-
-def _line(row: list[str], widths: list[int], style: str) -> Text:
-    aligned = [cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row[: _aligned(row)])]
-    return Text(" " + "   ".join([*aligned, *row[_aligned(row) :]]).rstrip(), style=style)
+def _line(row: _Row, widths: dict[str, int], style: str) -> Text:
+    cells = [
+        row[column] + " " * (width - cell_len(row[column]))
+        for column, width in widths.items()
+        if column in row
+    ]
+    return Text(" " + "   ".join([*cells, row.get(REASON, "")]).rstrip(), style=style)
 
 
 def _one_per_pool(decision: Placed) -> list[Candidate]:
@@ -54,21 +54,23 @@ def _one_per_pool(decision: Placed) -> list[Candidate]:
     return list(best.values())
 
 
-def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool) -> list[str]:
-    return [
-        CHOSEN if chosen else " ",
-        candidate.pool_name,
-        where(pools.get(candidate.pool_id)),
-        "yes",
-        "now",
-        cost_per_hour(candidate.terms.get("cost_per_hour")),
-        distance(candidate.terms.get("distance_km")),
-        f"{candidate.score:.2f}",
-    ]
+def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool) -> _Row:
+    away = candidate.terms.get("distance_km")
+    return {
+        "": CHOSEN if chosen else " ",
+        "POOL": candidate.pool_name,
+        "WHERE": where(pools.get(candidate.pool_id)),
+        "FITS": "yes",
+        "STARTS": "now",
+        "COST/h": cost_per_hour(candidate.terms.get("cost_per_hour")),
+        "DISTANCE": "" if away is None else f"{away:,.0f} km",
+        "SCORE": f"{candidate.score:.2f}",
+    }
 
 
-def _refusing(rejection: Rejection, pools: Pools) -> list[str]:
-    return [" ", rejection.pool_name, where(pools.get(rejection.pool_id)), "no", rejection.detail]
+def _refusing(rejection: Rejection, pools: Pools) -> _Row:
+    place = where(pools.get(rejection.pool_id))
+    return {"": " ", "POOL": rejection.pool_name, "WHERE": place, "FITS": "no", REASON: rejection.detail}
 
 
 def where(pool: Pool | None) -> str:
@@ -90,11 +92,6 @@ def show_place(place: Place) -> str:
 def cost_per_hour(price: float | None) -> str:
     """Return what an hour of the reservation costs; unknown is not zero."""
     return "not priced" if price is None else show_money(round(price * MICROS))
-
-
-def distance(distance_km: float | None) -> str:
-    """Return a distance; unknown is not zero."""
-    return "–" if distance_km is None else f"{distance_km:,.0f} km"
 
 
 def why_waiting(decision: Decision) -> RenderableType | None:

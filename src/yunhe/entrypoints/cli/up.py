@@ -12,7 +12,7 @@ from yunhe.entrypoints.cli.connection import connected
 from yunhe.entrypoints.cli.context import LOCAL, Context, load_config, save_config
 from yunhe.entrypoints.cli.follow import exit_code, final_cost, follow
 from yunhe.entrypoints.cli.prices import parse_prices
-from yunhe.entrypoints.cli.screen import PlainApp, amount, err, spinner
+from yunhe.entrypoints.cli.screen import PlainApp, amount, err, hints, spinner
 from yunhe.entrypoints.cli.show_jobs import cost_text, used_text
 from yunhe.entrypoints.cli.show_pools import total
 from yunhe.entrypoints.client import Client
@@ -39,6 +39,9 @@ def up(
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen on loopback.")] = DEFAULT_PORT,
     database: Annotated[str, typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; else SQLite.")] = "",
+    agent_root: Annotated[
+        str, typer.Option(help="Where this machine's agent keeps jobs while they run.")
+    ] = "",
     sample: Annotated[bool, typer.Option(help="Run the sample job.")] = True,
 ) -> None:
     """Bring up a platform on this machine: a server, this machine as its pool, a key, and a sample job.
@@ -59,30 +62,45 @@ def up(
             daemon.await_ready(server, home)
     context = _kept_key(home, server.url)
     with connected(context) as client:
-        pool = _ensure_pool(client)
+        pool = _ensure_pool(client, {"root": agent_root} if agent_root else {})
         _tell(server.url, pool)
         if sample:
             _try(client)
     err().print(
-        "\n  next   yunhe run examples/hello.yaml      yunhe ps --all      yunhe pool add ssh user@host",
-        style="dim",
+        hints(
+            {
+                "next": "yunhe run examples/hello.yaml",
+                "jobs": "yunhe ps --all",
+                "more": "yunhe pool add ssh user@host",
+            }
+        )
     )
 
 
 def _kept_key(home: Path, url: str) -> Context:
     """Return the context of this machine's platform, keeping its first key for this user if they have none."""
     config = load_config()
-    known = config.contexts.get(LOCAL, Context())
-    context = msgspec.structs.replace(known, url=url, key=known.key or _first_key(home))
-    if context != known or config.current != LOCAL:
-        save_config(config.holding(LOCAL, context))
+    known = msgspec.structs.replace(config.contexts.get(LOCAL, Context()), url=url)
+    context = known if _accepted(known) else msgspec.structs.replace(known, key=_first_key(home))
+    save_config(config.holding(LOCAL, context))
     return context
 
 
-def _first_key(home: Path) -> str:
-    path = home / "first.key"
+def _accepted(context: Context) -> bool:
+    if not context.key:
+        return False
     try:
-        return path.read_text().strip()
+        with connected(context) as client:
+            client.me()
+    except UnauthenticatedError:
+        return False
+    return True
+
+
+def _first_key(home: Path) -> str:
+    """Return the key that a new platform leaves for whoever set it up."""
+    try:
+        return (home / "first.key").read_text().strip()
     except OSError:
         raise UnauthenticatedError(
             "This platform has users already, and this user has no key to it.",
@@ -90,9 +108,9 @@ def _first_key(home: Path) -> str:
         ) from None
 
 
-def _ensure_pool(client: Client) -> Pool:
+def _ensure_pool(client: Client, options: dict[str, str]) -> Pool:
     """Return this machine as a pool, ready."""
-    spec = PoolSpec(name=POOL, kind="local", prices=parse_prices(NOTIONAL_PRICES))
+    spec = PoolSpec(name=POOL, kind="local", options=options, prices=parse_prices(NOTIONAL_PRICES))
     known = next((pool for pool in client.pools() if pool.spec.name == POOL), None)
     if known is not None and known.state in {PoolState.READY, PoolState.DRAINING}:
         return known
@@ -126,7 +144,8 @@ def _try(client: Client) -> None:
     """Run the sample to its end and tell what came of it."""
     job = follow(client, client.submit(Submission(task=SAMPLE)))
     report = final_cost(client, job)
-    err().print(_ending(job) + f", {used_text(job)}, {cost_text(report)}")
+    err().print(_ending(job))
+    err().print(f"        {used_text(job)}, {cost_text(report)}")
     if exit_code(job):
         raise typer.Exit(exit_code(job))
 

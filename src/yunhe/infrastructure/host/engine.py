@@ -262,11 +262,16 @@ class HostSession:
         self._exchange = exchange
         self._output: list[bytes] = []
         self._exit_code: int | None = None
+        self._turn = anyio.Lock()
+        self._taken = 0
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; empty closes it."""
         for start in range(0, max(1, len(data)), CHUNK_BYTES):
-            await self._exchange.send_input(data[start : start + CHUNK_BYTES], self._keep)
+            while not self._exchange.has_room and self._exit_code is None:
+                await self._advance()
+            if self._exit_code is None:
+                await self._exchange.send_input(data[start : start + CHUNK_BYTES])
 
     async def resize(self, rows: int, columns: int) -> None:
         """Tell its terminal the new size."""
@@ -275,7 +280,7 @@ class HostSession:
     async def receive(self) -> bytes:
         """Return some of its output; empty once it has ended."""
         while not self._output and self._exit_code is None:
-            self._keep(await self._exchange.next())
+            await self._advance()
         return self._output.pop(0) if self._output else b""
 
     async def wait(self) -> int:
@@ -283,6 +288,14 @@ class HostSession:
         while self._exit_code is None:
             await self.receive()
         return self._exit_code
+
+    async def _advance(self) -> None:
+        """Take the next frame; sender and receiver take turns, so that neither waits for what the other took."""
+        taken = self._taken
+        async with self._turn:
+            if self._taken == taken:
+                self._keep(await self._exchange.next())
+                self._taken += 1
 
     def _keep(self, frame: Frame) -> None:
         if "part" in frame.header:

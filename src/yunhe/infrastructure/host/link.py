@@ -225,6 +225,11 @@ class Exchange:
             self._answered = True
         return frame
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a piece of input may be sent now."""
+        return self._slot.credit > 0
+
     async def wait_for_room(self, otherwise: Callable[[Frame], None] = lambda _frame: None) -> bool:
         """Wait until input may be sent; return False if the answer came instead.
 

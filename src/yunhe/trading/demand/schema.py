@@ -27,7 +27,7 @@ _PLAIN_RESOURCES: dict[str, Schema] = {
     },
     "disk_size": {
         **_AMOUNT,
-        "description": "Disk the job may fill, written like memory.",
+        "description": "Free disk to reserve where it runs, written like memory.",
         "examples": [50],
     },
     "accelerators": {
