@@ -8,7 +8,7 @@ calibrated is the rate over time; a single window may be far above or below it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from yunhe.flexible.estimators import (
     Estimator,
     Question,
     aligned,
-    convolution,
     n_sigma,
     recent,
     sum_of_percentiles,
@@ -40,6 +39,10 @@ LEAST_TARGET, MOST_TARGET = 0.25, 1.5
 """How strongly, and between which multiples of the stated rate, the error budget moves the target."""
 
 
+FEW_HOSTS, MOST_ORDERS = 20, 5
+"""A window with fewer hosts is replayed in more orders of arrival, up to so many."""
+
+
 def default_pool(schedule: Schedule) -> tuple[Estimator, ...]:
     """Return the rules the default chooses from."""
     return (
@@ -49,7 +52,6 @@ def default_pool(schedule: Schedule) -> tuple[Estimator, ...]:
         recent(aligned(1.0), schedule.recent_s),
         sum_of_percentiles(0.99),
         n_sigma(3),
-        convolution(level=0.99),
     )
 
 
@@ -100,17 +102,28 @@ class Budget:
 
 
 def try_rules(window: Window, pool: Sequence[Estimator], capacity: float) -> Trial:
-    """Return what every rule of *pool* with every margin would have done in *window*."""
+    """Return what every rule of *pool* with every margin would have done in *window*.
+
+    A pool of few hosts is replayed in several orders of arrival, or luck would be taken for evidence.
+    """
     shape = (len(pool), len(MARGINS))
     trial = Trial(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    random = np.random.default_rng(window.index)
+    orders = [window.order]
     for row, rule in enumerate(pool):
         load = rule.load(window.history, Question(0.01, capacity))
+        if row == 0:
+            hosts = int(place(window, load, capacity, capacity).max()) + 1
+            orders += [
+                random.permutation(window.order) for _ in range(min(MOST_ORDERS, FEW_HOSTS // hosts) - 1)
+            ]
         for column, margin in enumerate(MARGINS):
-            placement = place(window, load, capacity / margin, capacity)
-            over = host_usage(placement, window.future) > capacity * (1 + TIE)
-            trial.hosts[row, column] = len(over)
-            trial.overloaded[row, column] = over.sum()
-            trial.judged[row, column] = over.size
+            for order in orders:
+                placement = place(replace(window, order=order), load, capacity / margin, capacity)
+                over = host_usage(placement, window.future) > capacity * (1 + TIE)
+                trial.hosts[row, column] += len(over) / len(orders)
+                trial.overloaded[row, column] += over.sum() / len(orders)
+                trial.judged[row, column] += over.size / len(orders)
     return trial
 
 

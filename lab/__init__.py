@@ -1,0 +1,1 @@
+"""Experiments on traces; each prints the tables the documentation quotes."""
