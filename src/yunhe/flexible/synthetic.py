@@ -1,4 +1,4 @@
-"""A made-up cluster that behaves like real ones: shared daily rhythm, bursts, batch nights, slow drift."""
+"""A made-up cluster that behaves like real ones: a shared rhythm, bursts, a compute farm, slow drift."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Trace
 
+KINDS = ("office", "web", "batch", "farm", "idle")
 DEMO_START_S = 1_767_571_200  # Monday 5 January 2026, 00:00 UTC
 
 
@@ -20,7 +21,7 @@ class Cluster:
 
 
 def synthetic_trace(cluster: Cluster) -> Trace:
-    """Return a trace of office, web, batch and idle instances; the same for the same seed.
+    """Return a trace of office, web, batch, farm and idle instances; the same for the same seed.
 
     They share a pool-wide factor, so that they peak together more than independence would have it.
     """
@@ -29,10 +30,16 @@ def synthetic_trace(cluster: Cluster) -> Trace:
     hour = (np.arange(slots) * cluster.period_s / HOUR_S) % 24
     weekday = (np.arange(slots) * cluster.period_s // DAY_S) % 7 < 5
     shared = _wandering(random, slots, hours=6, period_s=cluster.period_s)
-    kinds = random.choice(4, size=cluster.instances, p=(0.35, 0.25, 0.15, 0.25))
+    kinds = random.choice(5, size=cluster.instances, p=(0.35, 0.2, 0.1, 0.1, 0.25))
     cores = random.choice((1, 2, 4, 8, 16), size=cluster.instances, p=(0.25, 0.3, 0.25, 0.15, 0.05))
     gib_per_core = random.choice((2, 4, 8), size=cluster.instances, p=(0.4, 0.4, 0.2))
-    rhythm = (_office(hour, weekday), _web(hour), _batch(hour), np.full(slots, 0.02))
+    rhythm = (
+        _office(hour, weekday),
+        _web(hour),
+        _batch(hour),
+        _farm(random, slots, cluster.period_s),
+        np.full(slots, 0.02),
+    )
     cpu = np.zeros((cluster.instances, slots), dtype=np.float32)
     memory = np.zeros_like(cpu)
     for row in range(cluster.instances):
@@ -45,7 +52,7 @@ def synthetic_trace(cluster: Cluster) -> Trace:
         given_mib = cores[row] * gib_per_core[row] * 1024
         memory[row] = given_mib * np.clip(random.uniform(0.2, 0.6) + 0.15 * share, 0.02, 1)
     cpu[random.random(cpu.shape) < 0.002] = np.nan
-    names = tuple(f"{('office', 'web', 'batch', 'idle')[kind]}-{row:03}" for row, kind in enumerate(kinds))
+    names = tuple(f"{KINDS[kind]}-{row:03}" for row, kind in enumerate(kinds))
     return Trace(
         names,
         DEMO_START_S,
@@ -69,6 +76,18 @@ def _web(hour: Floats) -> Floats:
 
 def _batch(hour: Floats) -> Floats:
     return np.where((hour >= 1) & (hour < 4.5), 1.2, 0.05)
+
+
+def _farm(random: np.random.Generator, slots: int, period_s: int) -> Floats:
+    """Return campaigns: for hours everything in the farm is busy at once, then nothing is."""
+    busy = np.zeros(slots)
+    slot = 0
+    while slot < slots:
+        slot += int(random.exponential(20 * HOUR_S / period_s))
+        length = int(random.exponential(9 * HOUR_S / period_s)) + 1
+        busy[slot : slot + length] = 1.5
+        slot += length
+    return 0.03 + busy
 
 
 def _wandering(random: np.random.Generator, slots: int, hours: float, period_s: int) -> Floats:
