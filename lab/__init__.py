@@ -1,1 +1,1 @@
-"""Experiments on traces; each prints the tables the documentation quotes."""
+"""Experiments on traces; each prints the table the docs quote."""

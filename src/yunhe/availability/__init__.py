@@ -1,1 +1,1 @@
-"""The availability planner: pure mathematics, calls nobody."""
+"""The availability planner: how few services meet a target, and what that rests on. Calls nobody."""

@@ -34,6 +34,8 @@ def divide_up(numerator: int, denominator: int) -> int:
 
 
 def show_money(micros: int, symbol: str = "¥") -> str:
-    """Return an amount with two decimals, or four when it is small."""
-    value = micros / MICROS
-    return f"{symbol}{value:.2f}" if abs(value) >= 1 else f"{symbol}{value:.4f}"
+    """Return an amount with two decimals, or four when it is under one."""
+    decimals = 2 if abs(micros) >= MICROS else 4
+    whole, rest = divmod(divide_up(abs(micros) * 10**decimals, MICROS), 10**decimals)
+    sign = "-" if micros < 0 and (whole or rest) else ""
+    return f"{sign}{symbol}{whole}.{rest:0{decimals}}"

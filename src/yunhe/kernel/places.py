@@ -41,16 +41,18 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def parse_place(text: str) -> Place:
     """Read ``cn-north``, ``cn-north/edge``, ``cn-north@39.9,116.4`` or ``cn-north/edge@39.9,116.4``."""
-    head, _, coordinates = text.partition("@")
-    region, _, level = head.partition("/")
+    head, at, coordinates = text.strip().partition("@")
+    region, slash, level = head.partition("/")
+    if not region and not at:
+        raise ValueError(f"{text!r} names no place; write a region such as cn-north, or @39.9,116.4")
     latitude = longitude = None
-    if coordinates:
+    if at:
         try:
             latitude, longitude = (float(part) for part in coordinates.split(","))
         except ValueError:
             raise ValueError(f"{coordinates!r} is not a latitude and a longitude; write 39.9,116.4") from None
         if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
             raise ValueError(f"{coordinates!r} is not on Earth; latitude is -90..90, longitude -180..180")
-    if level and level not in set(Level):
+    if slash and level not in set(Level):
         raise ValueError(f"{level!r} is not a level; use end, edge or central")
     return Place(region, latitude, longitude, Level(level) if level else None)

@@ -9,6 +9,7 @@ class Accelerators(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     milli: int
     memory_mib: int = 0
+    """Device memory of all of them together."""
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,31 +24,41 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return how many thousandths of accelerators of *kind* there are."""
         return sum(a.milli for a in self.accelerators if a.kind == kind)
 
+    def accelerator_memory_mib(self, kind: str) -> int:
+        """Return how much device memory the accelerators of *kind* have."""
+        return sum(a.memory_mib for a in self.accelerators if a.kind == kind)
+
     def plus(self, other: "Resources") -> "Resources":
         """Return the sum, dimension by dimension."""
-        kinds = sorted({a.kind for a in (*self.accelerators, *other.accelerators)})
         return Resources(
             cpu_millis=self.cpu_millis + other.cpu_millis,
             memory_mib=self.memory_mib + other.memory_mib,
             disk_mib=self.disk_mib + other.disk_mib,
             accelerators=tuple(
-                Accelerators(kind, self.accelerator_milli(kind) + other.accelerator_milli(kind))
-                for kind in kinds
+                Accelerators(
+                    kind,
+                    self.accelerator_milli(kind) + other.accelerator_milli(kind),
+                    self.accelerator_memory_mib(kind) + other.accelerator_memory_mib(kind),
+                )
+                for kind in sorted({a.kind for a in (*self.accelerators, *other.accelerators)})
             ),
         )
 
     def shortfall(self, ask: "Resources") -> "Resources":
         """Return what *ask* needs beyond this amount; all zero when it fits."""
-        short = tuple(
-            Accelerators(a.kind, a.milli - self.accelerator_milli(a.kind))
-            for a in ask.accelerators
-            if a.milli > self.accelerator_milli(a.kind)
+        short = (
+            Accelerators(
+                kind,
+                max(0, ask.accelerator_milli(kind) - self.accelerator_milli(kind)),
+                max(0, ask.accelerator_memory_mib(kind) - self.accelerator_memory_mib(kind)),
+            )
+            for kind in sorted({a.kind for a in ask.accelerators})
         )
         return Resources(
             cpu_millis=max(0, ask.cpu_millis - self.cpu_millis),
             memory_mib=max(0, ask.memory_mib - self.memory_mib),
             disk_mib=max(0, ask.disk_mib - self.disk_mib),
-            accelerators=short,
+            accelerators=tuple(a for a in short if a.milli or a.memory_mib),
         )
 
     def covers(self, ask: "Resources") -> bool:

@@ -1,57 +1,83 @@
 """The ``yunhe`` command: a table of commands, each imported only when it is used."""
 
-import importlib
+import os
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import typer
-from typer.core import TyperGroup
+from yunhe import __version__
 
-from yunhe.kernel.errors import YunheError
+JOBS, POOLS, MONEY, ACCESS, PLATFORM, ALONE = (
+    "Jobs",
+    "Pools",
+    "Money",
+    "Access",
+    "Platform",
+    "Without a server",
+)
 
 
 class Command(NamedTuple):
-    """Where a command lives and what one line says of it."""
+    """Where a command lives, what one line says of it, and under which heading."""
 
     module: str
     help: str
+    panel: str = ALONE
+    given: tuple[str, ...] = ()
+    """Options this name stands for, where it is another word for a command."""
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, Command] = {
+    "run": Command("run", "Run a task: a file, or a command after --", JOBS),
+    "plan": Command("run", "Show where a task would run and why; start nothing", JOBS, ("--dry-run",)),
+    "ps": Command("ps", "List jobs", JOBS),
+    "logs": Command("logs", "Show a job's output; -f follows it", JOBS),
+    "exec": Command("exec", "Run a command beside a running job; -it for a shell", JOBS),
+    "cp": Command("cp", "Fetch a job's outputs or files", JOBS),
+    "stop": Command("stop", "Stop jobs", JOBS),
+    "resize": Command("resize", "Change a running job's cores or memory in place", JOBS),
+    "explain": Command("explain", "Say why a job is where it is, or why it waits", JOBS),
+    "pool": Command("pool", "Add, list, check, price, drain and remove pools", POOLS),
+    "cost": Command("cost", "What was used and is owed, by job, project or pool", MONEY),
+    "ledger": Command("ledger", "Export the ledger; verify an export without a server", MONEY),
+    "project": Command("project", "Projects and who belongs to them", ACCESS),
+    "secret": Command("secret", "A project's secrets: set, list, forget", ACCESS),
+    "token": Command("token", "API keys: make, list, revoke", ACCESS),
+    "audit": Command("audit", "Who did, or was refused, what and when", ACCESS),
+    "login": Command("login", "Use a platform at an address, with a key", ACCESS),
+    "config": Command("config", "Which platform and project this user works with", ACCESS),
+    "up": Command("up", "Bring up a platform on this machine and run a sample job", PLATFORM),
+    "down": Command("down", "Stop the platform of this machine; jobs and data stay", PLATFORM),
+    "serve": Command("serve", "Run a server process in the foreground", PLATFORM),
+    "doctor": Command("doctor", "Check that everything works; each fault with its remedy", PLATFORM),
+    "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
+    "availability": Command("availability", "Plan how few services meet an availability target, exactly"),
+}
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 
 
-class LazyCommands(TyperGroup):
-    """A group that knows its commands by name and imports one when asked."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102 - as documented by the parent
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102 - as documented by the parent
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        module = importlib.import_module(f"yunhe.entrypoints.cli.{entry.module}")
-        command = typer.main.get_command(module.app)
-        command.name = cmd_name
-        command.help = entry.help
-        return command
-
-
-app = typer.Typer(cls=LazyCommands, no_args_is_help=True, add_completion=False)
-
-
-@app.callback()
-def yunhe() -> None:
-    """Yunhe joins scattered computing into one."""
+def help_text() -> str:
+    """Return what ``yunhe --help`` prints; no command is imported for it."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = ["Yunhe joins scattered computing into one.", "", "Usage: yunhe COMMAND [OPTIONS] [ARGUMENTS]"]
+    for panel in dict.fromkeys(entry.panel for entry in COMMANDS.values()):
+        lines += ["", panel]
+        lines += [
+            f"  {name:<{width}}{entry.help}" for name, entry in COMMANDS.items() if entry.panel == panel
+        ]
+    lines += ["", "Begin with `yunhe up`, then `yunhe run examples/hello.yaml`."]
+    lines += ["`yunhe COMMAND --help` says more of one; `yunhe --version` says which this is.", ""]
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Run the command line; what we refuse on purpose is printed without a traceback."""
-    try:
-        app()
-    except YunheError as error:
-        for line in (f"✗ {error.problem}", *(f"  {field}" for field in error.fields), f"  → {error.remedy}"):
-            if line.strip(" →"):
-                sys.stderr.write(line + "\n")
-        sys.exit(1)
+    """Run the command line."""
+    arguments = sys.argv[1:]
+    if arguments in ([], ["--help"], ["-h"], ["help"]) and "_YUNHE_COMPLETE" not in os.environ:
+        sys.stdout.write(help_text())  # before anything is imported: people judge a tool by its first second
+        return
+    if arguments == ["--version"]:
+        sys.stdout.write(f"yunhe {__version__}\n")
+        return
+    from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
+
+    sys.exit(run(COMMANDS, arguments))

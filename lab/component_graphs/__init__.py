@@ -1,0 +1,1 @@
+"""Placing streams of component graphs on networks: acceptance against what has been published."""

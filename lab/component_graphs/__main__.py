@@ -1,0 +1,126 @@
+"""Place every stream of a folder in the order of its events and print what share was accepted.
+
+python -m lab.component_graphs --data FOLDER [--tries 30] [--seed 0] [--placements FILE]
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from lab.component_graphs.streams import Stream, find_streams, read_stream
+from yunhe.scheduling.orchestration.graphs.constraints import violations
+from yunhe.scheduling.orchestration.graphs.model import Embedded
+from yunhe.scheduling.orchestration.graphs.place import Search, Wiring, place_graph
+
+DEFAULT_DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "virne-streams"
+COLUMNS = ("stream", "event", "time", "request", "accepted", "reason", "nodes", "paths")
+
+
+class Writer(Protocol):
+    """What rows are written with."""
+
+    def writerow(self, row: list[object], /) -> object:
+        """Write one row."""
+        ...
+
+
+def main() -> None:
+    """Run the experiment."""
+    parser = argparse.ArgumentParser(prog="python -m lab.component_graphs", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder with streams")
+    parser.add_argument("--tries", type=int, default=Search().tries)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--placements", type=Path, help="write every arrival as CSV, for another program to check"
+    )
+    arguments = parser.parse_args()
+    paths = find_streams(arguments.data)
+    if not paths:
+        parser.error(f"no stream in {arguments.data}: expected *.tar.gz or folders with p_net/p_net.gml")
+    print(
+        f"{'stream':10} {'tries':>5} {'requests':>8} {'accepted':>9} {'revenue':>8} {'r/c':>6} {'ms p50':>7} {'ms p99':>7}"
+    )
+    with _writer(arguments.placements) as writer:
+        for path in paths:
+            for tries in sorted({1, arguments.tries}):
+                run(read_stream(path), tries, arguments.seed, writer if tries == arguments.tries else None)
+
+
+@contextmanager
+def _writer(path: Path | None) -> Generator[Writer | None]:
+    if path is None:
+        yield None
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        yield writer
+
+
+def run(stream: Stream, tries: int, seed: int, writer: Writer | None) -> float:
+    """Replay one stream, print its line, and return the accepted share."""
+    network, wiring, search = (
+        stream.network,
+        Wiring(stream.network),
+        Search(tries=tries, more_tries=0 if tries == 1 else Search().more_tries),
+    )
+    place_graph(
+        next(iter(stream.graphs.values())), network, search=search, wiring=wiring
+    )  # compile before timing
+    held: dict[int, Embedded] = {}
+    milliseconds: list[float] = []
+    asked = accepted = 0
+    revenue = offered = cost = 0.0
+    for number, event in enumerate(stream.events):
+        graph = stream.graphs[event.request]
+        if not event.arrives:
+            if event.request in held:
+                network = network.after(held.pop(event.request), graph, sign=1.0)
+            continue
+        asked += 1
+        worth = sum(c.cpu for c in graph.components) + sum(k.bandwidth for k in graph.links)
+        offered += worth * stream.lifetimes[event.request]
+        began = time.perf_counter()
+        answer = place_graph(graph, network, seed=seed + event.request, search=search, wiring=wiring)
+        milliseconds.append((time.perf_counter() - began) * 1000)
+        if isinstance(answer, Embedded):
+            problems = violations(graph, network, answer)
+            if problems:
+                raise AssertionError(f"request {event.request} breaks {problems}")
+            network = network.after(answer, graph)
+            held[event.request] = answer
+            accepted += 1
+            revenue += worth * stream.lifetimes[event.request]
+            used = sum(k.bandwidth * len(p) for k, p in zip(graph.links, answer.paths, strict=True))
+            cost += (sum(c.cpu for c in graph.components) + used) * stream.lifetimes[event.request]
+        if writer is not None:
+            writer.writerow(_row(stream, (number, event.time, event.request), answer))
+    p50, p99 = np.percentile(milliseconds, [50, 99])
+    print(
+        f"{stream.name:10} {tries:5} {asked:8} {accepted / asked:9.3f} {revenue / offered:8.3f}"
+        f" {revenue / cost:6.3f} {p50:7.2f} {p99:7.2f}",
+        flush=True,
+    )
+    return accepted / asked
+
+
+def _row(stream: Stream, event: tuple[int, float, int], answer: object) -> list[object]:
+    number, at, request = event
+    if not isinstance(answer, Embedded):
+        return [stream.name, number, at, request, 0, getattr(answer, "constraint", ""), "", ""]
+    names = stream.network.names
+    ends = stream.network.ends
+    walks = [
+        "|".join(f"{names[int(ends[k][0])]}-{names[int(ends[k][1])]}" for k in path) for path in answer.paths
+    ]
+    return [stream.name, number, at, request, 1, "", ";".join(answer.nodes), ";".join(walks)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Archives in and out: the bytes pass through here, the files are touched only by a process of their owner."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import os
+from typing import Any
+
+from yunhe.agent.archives import check_path
+from yunhe.agent.calls import Call
+from yunhe.agent.durable import write_whole
+from yunhe.agent.failpoints import reach
+from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
+from yunhe.agent.handles import read_all, read_handle
+from yunhe.agent.node import Node
+from yunhe.agent.refusals import CONFLICT, DISK_FULL, RESTARTING, Refusal, invalid, refusal_of
+from yunhe.agent.register import PREPARING, Allocation
+from yunhe.agent.runs import Run
+
+ROOM_TO_KEEP_BYTES = 1024 * 1024
+
+
+class Files:
+    """The verbs that move files."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._numbers = itertools.count()
+        self._unpacking = asyncio.Lock()
+
+    async def put(self, call: Call) -> None:
+        """Receive an archive, check it whole, and have it unpacked."""
+        body = call.body
+        if not self._wanted(body):
+            await call.answer({"had": True})
+            return
+        check_path(body["path"], "path")
+        if body["size_bytes"] > self._node.machine.free_disk_bytes() - ROOM_TO_KEEP_BYTES:
+            raise Refusal(
+                DISK_FULL, f"There is no room for {body['size_bytes']} bytes.", remedy="Free space."
+            )
+        path = os.path.join(self._node.incoming, f"{next(self._numbers)}")
+        try:
+            await self._receive(call, path)
+            async with self._unpacking:
+                if self._wanted(body):
+                    await self._unpack(body, path)
+        except OSError as fault:
+            raise refusal_of(fault, "receiving an archive") from fault
+        finally:
+            _remove(path)
+        await call.answer({"had": False})
+
+    def _wanted(self, body: dict[str, Any]) -> bool:
+        """Return whether the bytes are needed; refuse them where they may not come."""
+        name = body["allocation_id"]
+        allocation = self._node.register.fence(name, body["token"])
+        if name in self._node.register.marks or (allocation is not None and allocation.stopped):
+            raise Refusal(CONFLICT, f"{name} was stopped or released; nothing can be put there.")
+        if allocation is None:
+            return True
+        uploads = allocation.run.record("uploads") or {}
+        if uploads.get(body["path"]) == body["digest"]:
+            return False
+        if allocation.phase != PREPARING:
+            raise Refusal(CONFLICT, f"{name} is {allocation.phase}; files come before the launch.")
+        if allocation.project != body["project_id"]:
+            raise Refusal(CONFLICT, f"{name} holds files of project {allocation.project}.")
+        return True
+
+    async def _receive(self, call: Call, path: str) -> None:
+        digest = hashlib.sha256()
+        size = 0
+        await call.grant(INITIAL_CREDIT)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            while size <= call.body["size_bytes"]:
+                piece = await call.receive()
+                if not piece:
+                    break
+                size += len(piece)
+                digest.update(piece)
+                write_whole(handle, piece)
+                await call.grant(1)
+        finally:
+            os.close(handle)
+        if size != call.body["size_bytes"]:
+            raise invalid("size_bytes", f"{size} bytes came", call.body["size_bytes"])
+        if digest.hexdigest() != call.body["digest"]:
+            raise invalid("digest", f"what came has {digest.hexdigest()}", call.body["digest"])
+
+    async def _unpack(self, body: dict[str, Any], path: str) -> None:
+        node, name = self._node, body["allocation_id"]
+        allocation = node.register.allocations.get(name)
+        fresh = allocation is None
+        if allocation is None:
+            uid = node.users.propose(body["project_id"])
+            allocation = Allocation(Run(node.runs, name), body["token"], body["project_id"], uid)
+        run = allocation.run
+        node.busy.add(name)
+        try:
+            run.make(allocation.uid)
+            reach("before-unpack")
+            await self._have_unpacked(allocation, body["path"], path)
+            reach("after-unpack")
+            node.users.settle(allocation.project, allocation.uid)
+            owner = {"token": body["token"], "project_id": allocation.project, "uid": allocation.uid}
+            run.write_record("owner", owner)
+            run.write_record("uploads", {**(run.record("uploads") or {}), body["path"]: body["digest"]})
+            allocation.token = body["token"]
+            node.register.save(allocation)
+        except (OSError, Refusal):
+            if fresh:
+                node.on_trash(run.remove(node.trash))
+            raise
+        finally:
+            node.busy.discard(name)
+        node.changed()
+
+    async def _have_unpacked(self, allocation: Allocation, path: str, archive: str) -> None:
+        reader, writer = os.pipe()
+        order = {"uid": allocation.uid, "work": allocation.run.work, "path": path}
+        try:
+            self._spawn_unpack(order, archive, writer)
+            _raise_refusal(await read_all(reader))
+        finally:
+            os.close(reader)
+
+    def _spawn_unpack(self, order: dict[str, Any], archive: str, writer: int) -> None:
+        try:
+            with open(archive, "rb") as file:
+                self._node.spawner.spawn("unpack", order, [file.fileno(), writer])
+        finally:
+            os.close(writer)
+
+    async def get(self, call: Call) -> None:
+        """Stream an archive of what matches."""
+        allocation = self._node.register.known(call.body["allocation_id"])
+        for pattern in call.body["paths"]:
+            check_path(pattern, "paths")
+        status_reader, status_writer = os.pipe()
+        data_reader, data_writer = os.pipe()
+        order = {"uid": allocation.uid, "work": allocation.run.work, "paths": call.body["paths"]}
+        try:
+            try:
+                self._node.spawner.spawn("pack", order, [data_writer, status_writer])
+            finally:
+                os.close(data_writer)
+                os.close(status_writer)
+            while True:
+                piece = await read_handle(data_reader, CHUNK_BYTES)
+                if not piece:
+                    break
+                await call.part({}, piece)
+            _raise_refusal(await read_all(status_reader))
+        finally:
+            os.close(data_reader)
+            os.close(status_reader)
+        await call.answer({})
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
+
+
+def _raise_refusal(answer: bytes) -> None:
+    """Raise what a job of the spawner refused; no answer at all means that it died."""
+    if not answer:
+        raise Refusal(RESTARTING, "The process that handled the archive was killed.", remedy="Try again.")
+    error = json.loads(answer).get("error")
+    if error is not None:
+        raise Refusal(error["code"], error["problem"], remedy=error["remedy"], fields=error["fields"])

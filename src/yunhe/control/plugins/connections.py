@@ -1,0 +1,91 @@
+"""Connections to engines: opened on first use, shared, held by one task each until the pool goes."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from yunhe.control.plugins.model import PoolSpec
+from yunhe.infrastructure.contract.engine import Engine
+from yunhe.infrastructure.contract.kind import Kind, Target
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
+from yunhe.kernel.ids import PoolId
+
+
+class Connections:
+    """Hands out the engine of a pool."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self.kinds = kinds
+        self._tasks: TaskGroup | None = None
+        self._engines: dict[PoolId, Engine] = {}
+        self._closing: dict[PoolId, anyio.Event] = {}
+        self._opening: dict[PoolId, anyio.Lock] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Hold connections until the block ends."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                self._tasks = None
+                for closing in self._closing.values():
+                    closing.set()
+
+    def kind(self, spec: PoolSpec) -> Kind:
+        """Return the kind a pool names, or refuse it with those there are."""
+        kind = self.kinds.get(spec.kind)
+        if kind is None:
+            raise InvalidInputError(
+                f"There is no engine of kind {spec.kind!r}.",
+                remedy=f"Use one of: {', '.join(sorted(self.kinds))}.",
+                fields=(FieldProblem("kind", "is not a registered kind", spec.kind),),
+            )
+        unknown = sorted(set(spec.options) - set(kind.options))
+        if unknown:
+            raise InvalidInputError(
+                f"A pool of kind {spec.kind} does not understand {', '.join(unknown)}.",
+                remedy=f"It understands: {', '.join(sorted(kind.options)) or 'no options'}.",
+                fields=tuple(
+                    FieldProblem(f"options.{name}", "is not an option", spec.options[name])
+                    for name in unknown
+                ),
+            )
+        return kind
+
+    async def engine(self, pool_id: PoolId, spec: PoolSpec) -> Engine:
+        """Return the pool's engine, connecting when there is no connection yet."""
+        async with self._opening.setdefault(pool_id, anyio.Lock()):
+            engine = self._engines.get(pool_id)
+            if engine is not None:
+                return engine
+            if self._tasks is None:
+                raise PoolUnreachableError("The platform is stopping.", remedy="Try again when it is back.")
+            return await self._tasks.start(self._hold, pool_id, spec)
+
+    async def _hold(
+        self, pool_id: PoolId, spec: PoolSpec, *, task_status: TaskStatus[Engine] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        closing = self._closing[pool_id] = anyio.Event()
+        try:
+            async with self.kind(spec).connect(target_of(spec)) as engine:
+                self._engines[pool_id] = engine
+                task_status.started(engine)
+                await closing.wait()
+        finally:
+            self._engines.pop(pool_id, None)
+            self._closing.pop(pool_id, None)
+
+    def close(self, pool_id: PoolId) -> None:
+        """Let go of a pool's connection; what runs there goes on."""
+        closing = self._closing.get(pool_id)
+        if closing is not None:
+            closing.set()
+
+
+def target_of(spec: PoolSpec) -> Target:
+    """Return where a pool's engine is."""
+    return Target(address=spec.target, options=spec.options)

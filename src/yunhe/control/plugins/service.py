@@ -1,0 +1,266 @@
+"""Plugins: register pools, keep watch over them, and pass orders to their engines."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import anyio
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins import store
+from yunhe.control.plugins.connections import Connections, target_of
+from yunhe.control.plugins.model import (
+    Check,
+    ExecRequest,
+    ExecSession,
+    LaunchOrder,
+    LogChunk,
+    Mount,
+    Observation,
+    Phase,
+    Pool,
+    PoolSpec,
+    PoolState,
+    Power,
+    UsageMinute,
+)
+from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
+from yunhe.infrastructure.contract.kind import Kind
+from yunhe.infrastructure.contract.model import Upload
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, UnsupportedError, YunheError
+from yunhe.kernel.ids import AllocationId, BlobId, PoolId, new_id
+from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
+from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Database
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+P = TypeVar("P")
+
+
+class PluginService:
+    """Implements ``Plugins``."""
+
+    def __init__(self, database: Database, blobs: Blobs, kinds: Mapping[str, Kind], clock: Clock) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._clock = clock
+        self._connections = Connections(kinds)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Hold connections until the block ends."""
+        async with self._connections.running():
+            yield
+
+    async def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
+        """Register a pool and yield each check as it is made."""
+        kind = self._connections.kind(spec)
+        _check_name(spec.name)
+        pool_id = await self._database.write(lambda connection: self._intend(connection, spec))
+        failpoint("pool-after-intent")
+        ok = False
+        try:
+            async for check in kind.onboard(target_of(spec)):
+                ok = check.ok
+                yield check
+            if ok:
+                failpoint("pool-before-seen")
+                await self.look(pool_id, spec)
+        finally:
+            if not ok:
+                with anyio.CancelScope(shield=True):
+                    await self._database.write(lambda connection: _forget_unconnected(connection, pool_id))
+
+    def _intend(self, connection: Connection, spec: PoolSpec) -> PoolId:
+        """Write the pool before anything is sent to it; the same spec again finds its row."""
+        row = connection.execute(sa.select(store.POOLS).where(store.POOLS.c.name == spec.name)).first()
+        if row is None:
+            pool_id = PoolId(new_id("pool", self._clock()))
+            connection.execute(
+                store.POOLS.insert().values(
+                    id=pool_id,
+                    name=spec.name,
+                    spec=msgspec.json.encode(spec),
+                    state=PoolState.CONNECTING,
+                    added_at=self._clock(),
+                )
+            )
+            return pool_id
+        known = msgspec.json.decode(row.spec, type=PoolSpec)
+        if (known.kind, known.target, known.options) != (spec.kind, spec.target, spec.options):
+            raise ConflictError(
+                f"There is a pool {spec.name} already, and it is {known.kind} {known.target}.".replace(
+                    " .", "."
+                ),
+                remedy=f"Choose another name, or remove it first: yunhe pool rm {spec.name}.",
+            )
+        connection.execute(
+            store.POOLS.update().where(store.POOLS.c.id == row.id).values(spec=msgspec.json.encode(spec))
+        )
+        return PoolId(row.id)
+
+    async def pools(self) -> tuple[Pool, ...]:
+        """Return every pool."""
+        return await self._database.read(store.read_pools)
+
+    async def pool(self, name_or_id: str) -> Pool:
+        """Return one pool."""
+        return await self._database.read(lambda connection: store.read_pool(connection, name_or_id))
+
+    async def check(self, name_or_id: str) -> AsyncIterator[Check]:
+        """Yield what works and what does not."""
+        pool = await self.pool(name_or_id)
+        ok = False
+        async for check in self._connections.kind(pool.spec).onboard(target_of(pool.spec)):
+            ok = check.ok
+            yield check
+        if ok:
+            await self.look(pool.id, pool.spec)
+
+    async def look(self, pool_id: PoolId, spec: PoolSpec) -> None:
+        """Ask the engine what it is and has, and note it."""
+        engine = await self._connections.engine(pool_id, spec)
+        seen = await engine.describe(), await engine.inventory(), (await engine.observe()).notices
+        now = self._clock()
+        await self._database.write(lambda connection: store.write_seen(connection, pool_id, seen, now))
+
+    async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
+        """Take no new work on a pool, or again."""
+        pool = await self.pool(name_or_id)
+        if not on and pool.state is PoolState.DRAINING:
+            await self._database.write(lambda c: store.set_state(c, pool.id, PoolState.READY))
+        elif on and pool.state is not PoolState.DRAINING:
+            await self._database.write(
+                lambda c: store.set_state(c, pool.id, PoolState.DRAINING, "drained by an operator")
+            )
+        return await self.pool(pool.id)
+
+    async def remove(self, name_or_id: str, *, force: bool = False) -> None:
+        """Forget a pool that has no work left."""
+        pool = await self.pool(name_or_id)
+        if not force:
+            known = (await self.observe(pool.id, beyond=-1, wait_s=0)).allocations
+            busy = [seen.allocation_id for seen in known if seen.phase is not Phase.EXITED]
+            if busy:
+                raise ConflictError(
+                    f"Pool {pool.spec.name} still runs {len(busy)} of our jobs.",
+                    remedy=f"Drain it and wait (yunhe pool drain {pool.spec.name}), or remove it with --force.",
+                )
+        await self._database.write(
+            lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id))
+        )
+        self._connections.close(pool.id)
+
+    async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
+        """Send what an allocation needs, then begin it."""
+        engine = await self._engine(pool_id)
+        order = msgspec.structs.replace(order, node_id=store.engines_own(order.node_id))
+        for mount in mounts:
+            upload = Upload(
+                allocation_id=order.allocation_id,
+                token=order.token,
+                project_id=order.project_id,
+                path=mount.path,
+                digest=mount.blob_id.rpartition("/")[2],
+                size_bytes=mount.size_bytes,
+            )
+            await _power(engine, SupportsFiles, Power.FILES).put_archive(
+                upload, self._blobs.chunks(mount.blob_id)
+            )
+        failpoint("launch-after-files")
+        await engine.launch(order)
+
+    async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
+        """Begin to end an allocation."""
+        await (await self._engine(pool_id)).stop(allocation_id, token)
+
+    async def release(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
+        """Let the engine forget an ended allocation."""
+        await (await self._engine(pool_id)).release(allocation_id, token)
+
+    async def resize(
+        self, pool_id: PoolId, allocation_id: AllocationId, token: int, resources: Resources
+    ) -> None:
+        """Change the limits of a running allocation in place."""
+        engine = await self._engine(pool_id)
+        await _power(engine, SupportsResize, Power.RESIZE).resize(allocation_id, token, resources)
+
+    async def observe(self, pool_id: PoolId, *, beyond: int, wait_s: float) -> Observation:
+        """Return what the engine knows of every allocation."""
+        return await (await self._engine(pool_id)).observe(beyond=beyond, wait_s=wait_s)
+
+    async def usage(self, pool_id: PoolId, *, beyond: int) -> tuple[UsageMinute, ...]:
+        """Return the minutes of use after sequence number *beyond*."""
+        engine = await self._engine(pool_id)
+        return tuple([minute async for minute in engine.usage(beyond=beyond)])
+
+    async def logs(
+        self, pool_id: PoolId, allocation_id: AllocationId, *, offset: int, follow: bool
+    ) -> AsyncIterator[LogChunk]:
+        """Yield an allocation's output from *offset*."""
+        engine = await self._engine(pool_id)
+        async for chunk in engine.logs(allocation_id, offset=offset, follow=follow):
+            yield chunk
+
+    async def collect(self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]) -> BlobId:
+        """Bring *paths* home as one archive."""
+        return await self._blobs.put(f"outputs/{allocation_id}", self.files(pool_id, allocation_id, paths))
+
+    async def files(
+        self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]
+    ) -> AsyncIterator[bytes]:
+        """Yield a gzip-compressed tar of *paths*."""
+        engine = _power(await self._engine(pool_id), SupportsFiles, Power.FILES)
+        async for chunk in engine.get_archive(allocation_id, paths):
+            yield chunk
+
+    @asynccontextmanager
+    async def exec(
+        self, pool_id: PoolId, allocation_id: AllocationId, request: ExecRequest
+    ) -> AsyncGenerator[ExecSession]:
+        """Run a command beside a running allocation."""
+        engine = _power(await self._engine(pool_id), SupportsExec, Power.EXEC)
+        async with engine.exec(allocation_id, request) as session:
+            yield session
+
+    async def _engine(self, pool_id: PoolId) -> Engine:
+        pool = await self.pool(pool_id)
+        return await self._connections.engine(pool_id, pool.spec)
+
+    async def note(self, pool_id: PoolId, problem: YunheError) -> None:
+        """Note that a pool does not answer, and why."""
+        await self._database.write(
+            lambda connection: connection.execute(
+                store.POOLS.update()
+                .where(store.POOLS.c.id == pool_id, store.POOLS.c.state == PoolState.READY)
+                .values(state=PoolState.OFFLINE, reason=problem.problem)
+            )
+        )
+
+
+def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:
+    connection.execute(
+        store.POOLS.delete().where(store.POOLS.c.id == pool_id, store.POOLS.c.state == PoolState.CONNECTING)
+    )
+
+
+def _power(engine: Engine, power: type[P], name: Power) -> P:
+    if not isinstance(engine, power):
+        raise UnsupportedError(
+            f"This pool's engine cannot {name}.", remedy="See what it can do and why not: yunhe pool check."
+        )
+    return engine
+
+
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"{name!r} cannot name a pool.",
+            remedy="Use up to 64 lower-case letters, digits, '.', '_' and '-', beginning and ending with a letter or digit.",
+            fields=(FieldProblem("name", "is not a valid name", name),),
+        )

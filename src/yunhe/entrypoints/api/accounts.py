@@ -1,0 +1,129 @@
+"""Projects, members, secrets, keys and the audit log; accounts authorizes and audits these itself."""
+
+from typing import Annotated
+
+from litestar import Router, delete, get, post, put
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+
+from yunhe.entrypoints.api.caller import TheCaller
+from yunhe.entrypoints.wire import (
+    Keys,
+    KeyWish,
+    Members,
+    NewProject,
+    NewRole,
+    Projects,
+    Secrets,
+    SecretValue,
+)
+from yunhe.kernel.ids import ProjectId
+from yunhe.trading.accounts.model import AuditPage, Key, Member, NewKey, Principal, Project, SecretInfo
+
+
+@get("/me")
+async def me(caller: TheCaller) -> Principal:
+    """Say who the key belongs to and what they may do."""
+    return caller.who
+
+
+@get("/projects")
+async def projects(caller: TheCaller) -> Projects:
+    """List the projects the caller may see."""
+    return Projects(await caller.platform.accounts.projects(caller.who))
+
+
+@post("/projects")
+async def create_project(data: JSONBody[NewProject], caller: TheCaller) -> Project:
+    """Make a project; one that exists is returned as it is."""
+    return await caller.platform.accounts.create_project(caller.who, data.id)
+
+
+@get("/projects/{project:str}/members")
+async def members(project: FromPath[str], caller: TheCaller) -> Members:
+    """List who belongs to a project."""
+    return Members(await caller.platform.accounts.members(caller.who, ProjectId(project)))
+
+
+@put("/projects/{project:str}/members/{user:str}")
+async def set_member(
+    project: FromPath[str], user: FromPath[str], data: JSONBody[NewRole], caller: TheCaller
+) -> Member:
+    """Give a user, made when new, a role in a project."""
+    return await caller.platform.accounts.set_member(caller.who, ProjectId(project), user, data.role)
+
+
+@delete("/projects/{project:str}/members/{user:str}")
+async def remove_member(project: FromPath[str], user: FromPath[str], caller: TheCaller) -> None:
+    """Take a user out of a project."""
+    await caller.platform.accounts.remove_member(caller.who, ProjectId(project), user)
+
+
+@get("/projects/{project:str}/secrets")
+async def secrets(project: FromPath[str], caller: TheCaller) -> Secrets:
+    """List the names of a project's secrets; their values never come out."""
+    return Secrets(await caller.platform.accounts.secrets(caller.who, ProjectId(project)))
+
+
+@put("/projects/{project:str}/secrets/{name:str}")
+async def set_secret(
+    project: FromPath[str], name: FromPath[str], data: JSONBody[SecretValue], caller: TheCaller
+) -> SecretInfo:
+    """Keep a secret, encrypted."""
+    return await caller.platform.accounts.set_secret(caller.who, ProjectId(project), name, data.value)
+
+
+@delete("/projects/{project:str}/secrets/{name:str}")
+async def delete_secret(project: FromPath[str], name: FromPath[str], caller: TheCaller) -> None:
+    """Forget a secret."""
+    await caller.platform.accounts.delete_secret(caller.who, ProjectId(project), name)
+
+
+@get("/keys")
+async def keys(caller: TheCaller) -> Keys:
+    """List one's own keys; an admin of the platform sees all."""
+    return Keys(await caller.platform.accounts.keys(caller.who))
+
+
+@post("/keys")
+async def create_key(data: JSONBody[KeyWish], caller: TheCaller) -> NewKey:
+    """Make a key; its text is in this answer and never shown again."""
+    return await caller.platform.accounts.create_key(
+        caller.who, data.name, user=data.user, expires_in_s=data.expires_in_s
+    )
+
+
+@delete("/keys/{key_id:str}", status_code=200)
+async def revoke_key(key_id: FromPath[str], caller: TheCaller) -> Key:
+    """End a key."""
+    return await caller.platform.accounts.revoke_key(caller.who, key_id)
+
+
+@get("/audit")
+async def audit(
+    caller: TheCaller,
+    cursor: FromQuery[str | None] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 50,
+) -> AuditPage:
+    """List who did, or was refused, what and when; newest first."""
+    return await caller.platform.accounts.audit(caller.who, cursor=cursor, limit=limit)
+
+
+router = Router(
+    "/",
+    route_handlers=[
+        me,
+        projects,
+        create_project,
+        members,
+        set_member,
+        remove_member,
+        secrets,
+        set_secret,
+        delete_secret,
+        keys,
+        create_key,
+        revoke_key,
+        audit,
+    ],
+    tags=["accounts"],
+)

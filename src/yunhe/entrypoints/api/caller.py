@@ -1,0 +1,120 @@
+"""Who is calling, what they may do, and the note of what they did."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.handlers import BaseRouteHandler
+from litestar.params import SkipValidation
+
+from yunhe.kernel.errors import (
+    FieldProblem,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    UnauthenticatedError,
+)
+from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.kernel.validation import nearest
+from yunhe.runtime.platform import Platform
+from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.trading.accounts.model import EVERY_PROJECT, Action, AuditEntry, Principal
+
+ApiRequest = Request[Principal, str, State]
+"""A request whose caller has been authenticated."""
+
+
+async def authenticate(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
+    """Return who holds the key in the ``Authorization`` header."""
+    scheme, _, key_text = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key_text.strip():
+        raise UnauthenticatedError(
+            "No key came with the request.", remedy="Send it as a header: Authorization: Bearer KEY."
+        )
+    platform: Platform = connection.app.state.platform
+    return await platform.accounts.authenticate(key_text.strip())
+
+
+async def require_key(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Let nobody unknown pass; it runs before anything of the body is read."""
+    connection.scope["user"] = await authenticate(connection)
+
+
+async def known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Refuse a query parameter that nobody would look at: a misspelt filter must not list everything."""
+    if "\0" in connection.scope["path"] or any("\0" in value for value in connection.query_params.values()):
+        raise InvalidInputError("There is a NUL character in the address.", remedy="Leave it out.")
+    known = [
+        getattr(field.kwarg_definition, "name", None) or name
+        for name, field in handler.parsed_fn_signature.parameters.items()
+    ]
+    unknown = [name for name in connection.query_params if name not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"There is no parameter {', '.join(unknown)} here.",
+            remedy="See /docs for what there is.",
+            fields=tuple(
+                FieldProblem(name, "there is no such parameter", did_you_mean=nearest(name, known))
+                for name in unknown
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The principal of one request, before the platform."""
+
+    platform: Platform
+    who: Principal
+
+    async def authorize(self, action: Action, project_id: ProjectId, subject: str = "") -> None:
+        """Raise ``ForbiddenError`` unless the caller may do *action* in the project; denials are audited."""
+        await self.platform.accounts.authorize(self.who, action, project_id, subject)
+
+    async def authorize_everywhere(self, action: Action, subject: str = "") -> None:
+        """Raise ``ForbiddenError`` unless the caller may do *action* to the platform itself."""
+        await self.authorize(action, EVERY_PROJECT, subject)
+
+    async def job(self, job_id: str, action: Action = Action.SEE) -> Job:
+        """Return a job the caller may see and do *action* to; one that may not be seen does not exist."""
+        job = await self.platform.orchestration.job(JobId(job_id))
+        try:
+            await self.authorize(Action.SEE, job.project_id, job.id)
+        except ForbiddenError:
+            raise NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.") from None
+        if action is not Action.SEE:
+            await self.authorize(action, job.project_id, job.id)
+        return job
+
+    async def projects(self, project: str) -> tuple[ProjectId, ...] | None:
+        """Return which projects a question is about: the one asked for, else all the caller may see."""
+        if not project:
+            return await self.platform.accounts.visible_projects(self.who)
+        await self.authorize(Action.SEE, ProjectId(project), "project")
+        return (ProjectId(project),)
+
+    async def audit(self, action: str, subject: str, project_id: str = "", detail: str = "") -> None:
+        """Note a change that was made."""
+        await self.platform.accounts.record(
+            AuditEntry(
+                at=time.time(),
+                user=self.who.name,
+                key_id=self.who.key_id,
+                action=action,
+                subject=subject,
+                project_id=project_id,
+                detail=detail,
+            )
+        )
+
+
+def provide_caller(request: ApiRequest) -> Caller:
+    """Make the caller known to handlers."""
+    return Caller(request.app.state.platform, request.user)
+
+
+TheCaller = NamedDependency[SkipValidation[Caller]]

@@ -1,0 +1,70 @@
+"""What was used and is owed, and the ledger it comes from."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from litestar import Router, get
+from litestar.params import FromQuery, QueryParameter
+from litestar.types import ASGIApp
+
+from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
+from yunhe.entrypoints.api.streams import StreamAnswer, begun
+from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine
+
+_LINES_AT_ONCE = 256
+
+
+class CostBy(StrEnum):
+    """What costs are summed by."""
+
+    JOB = "job"
+    PROJECT = "project"
+    POOL = "pool"
+
+
+@get("/cost")
+async def cost(  # noqa: PLR0913 - one for each parameter of the query
+    *,
+    caller: TheCaller,
+    by: FromQuery[CostBy] = CostBy.JOB,
+    project: FromQuery[str] = "",
+    job: FromQuery[str] = "",
+    since: FromQuery[float | None] = None,
+    until: FromQuery[float | None] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
+) -> CostReport:
+    """Show what was used and is owed by job, project or pool, between two moments (seconds since the epoch)."""
+    found = await caller.job(job) if job else None
+    return await caller.platform.trades.costs(
+        CostQuery(
+            by=by.value,
+            projects=await caller.projects(project),
+            job_id=found.id if found else None,
+            since=since,
+            until=until,
+            limit=limit,
+        )
+    )
+
+
+@get("/ledger", media_type="application/x-ndjson")
+async def ledger(caller: TheCaller, request: ApiRequest, project: FromQuery[str] = "") -> ASGIApp:
+    """Export the ledger, one entry a line; entries of projects the caller may not see come masked, hashes intact."""
+    entries = await begun(caller.platform.trades.export(await caller.projects(project)))
+    return StreamAnswer(_lines(entries), "application/x-ndjson", request.app.state.stopping)
+
+
+async def _lines(entries: AsyncIterator[LedgerLine]) -> AsyncGenerator[bytes, None]:
+    lines: list[bytes] = []
+    async for entry in entries:
+        lines.append(msgspec.json.encode(entry) + b"\n")
+        if len(lines) == _LINES_AT_ONCE:
+            yield b"".join(lines)
+            lines.clear()
+    if lines:
+        yield b"".join(lines)
+
+
+router = Router("/", route_handlers=[cost, ledger], tags=["costs"])

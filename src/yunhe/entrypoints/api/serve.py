@@ -1,0 +1,116 @@
+"""One server process: start the sub-modules, listen, and on SIGTERM finish what was begun, then stop in reverse."""
+
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+
+import anyio
+import uvicorn
+from litestar import Litestar
+
+from yunhe.entrypoints.api.app import create_app
+from yunhe.kernel.errors import ConflictError, InvalidInputError
+from yunhe.runtime.platform import Platform
+from yunhe.runtime.settings import Settings
+from yunhe.runtime.start import running
+
+DRAIN_S = 6
+"""How long requests in flight may take to finish after SIGTERM; the sub-modules stop within the rest of ten seconds."""
+
+
+Start = Callable[[Settings], AbstractAsyncContextManager[Platform]]
+
+
+def serve(settings: Settings, *, start: Start = running) -> None:
+    """Serve until SIGTERM or SIGINT what *start* runs: by default every sub-module of the process's role."""
+    check_address(settings)
+    anyio.run(_serve, settings, start)
+
+
+def check_address(settings: Settings) -> None:
+    """Refuse to send keys in the clear: only loopback may be served without TLS."""
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise InvalidInputError(
+            "A TLS certificate and its key come together.",
+            remedy="Give both --tls-certificate and --tls-key, or neither.",
+        )
+    if settings.tls_certificate is None and not _is_loopback(settings.host):
+        raise InvalidInputError(
+            f"{settings.host} can be reached from elsewhere, and keys would cross the network in the clear.",
+            remedy="Give --tls-certificate and --tls-key, or listen on 127.0.0.1.",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _serve(settings: Settings, start: Start) -> None:
+    listening = listen(settings)
+    async with start(settings) as platform:
+        server = Server(create_app(platform), settings)
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop_on_signal, server)
+            await server.serve(sockets=[listening])
+            group.cancel_scope.cancel()
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Take the port before anything is started, so that a second server says so at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # asyncio sends without delay only on sockets whose protocol is named; else each answer waits 40 ms for an ACK.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        raise ConflictError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
+            remedy="Is a server running already? Stop it with yunhe down, or give another --port.",
+        ) from None
+    return listening
+
+
+async def stop_on_signal(server: "Server") -> None:
+    """Let SIGTERM or SIGINT end *server*."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            server.should_exit = True
+
+
+class Server(uvicorn.Server):
+    """uvicorn that ends our streams when it stops, and leaves signals to us."""
+
+    def __init__(self, app: Litestar, settings: Settings) -> None:
+        self._stopping: anyio.Event = app.state.stopping
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ssl_certfile=settings.tls_certificate,
+                ssl_keyfile=settings.tls_key,
+                timeout_graceful_shutdown=DRAIN_S,
+                timeout_keep_alive=30,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone: uvicorn would raise them again, and the sub-modules could not stop in order."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams, let other requests in flight finish, close."""
+        self._stopping.set()
+        await super().shutdown(sockets)

@@ -1,0 +1,137 @@
+"""The server of this machine as a background process: started once, found again, stopped by its own ID."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from yunhe.kernel.errors import ConflictError, YunheError
+
+START_PATIENCE_S = 60.0
+STOP_PATIENCE_S = 20.0
+_TAIL_LINES = 8
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server that was started: enough to know it again, and not to mistake another process for it."""
+
+    pid: int
+    born: str
+    url: str
+
+
+def running(home: Path) -> Running | None:
+    """Return the server that runs from *home*, or None."""
+    try:
+        known = msgspec.json.decode(_pid_file(home).read_bytes(), type=Running)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    return known if known.born == _birth(known.pid) else None
+
+
+def start(home: Path, host: str, port: int, more: list[str]) -> Running:
+    """Start a server that outlives this terminal, and return once it is ready."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    url = f"http://{host}:{port}"
+    if answers(url):
+        raise ConflictError(
+            f"Another server answers at {url}.",
+            remedy=f"Use it with `yunhe login {url}`, or bring one up beside it with `yunhe up --port {port + 1}`.",
+        )
+    command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", "--home", str(home)]
+    log = log_file(home)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command, "--host", host, "--port", str(port), *more],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd=home,
+        )
+    server = Running(process.pid, _birth(process.pid) or "", url)
+    _pid_file(home).write_bytes(msgspec.json.encode(server))
+    await_ready(server, home)
+    return server
+
+
+def await_ready(server: Running, home: Path) -> None:
+    """Return once *server* is ready; raise with the end of its log if it dies or takes too long."""
+    log = log_file(home)
+    give_up = time.monotonic() + START_PATIENCE_S
+    while time.monotonic() < give_up:
+        if _birth(server.pid) != server.born:
+            raise YunheError(
+                f"The server ended at once:\n{_tail(log)}",
+                remedy=f"Mend what it says, then `yunhe up` again. Its log is {log}.",
+            )
+        if answers(server.url):
+            return
+        time.sleep(0.05)
+    raise YunheError(
+        f"The server was not ready within {START_PATIENCE_S:.0f} s:\n{_tail(log)}",
+        remedy=f"Look at {log}; `yunhe down` stops it.",
+    )
+
+
+def answers(url: str) -> bool:
+    """Return whether a platform is ready at *url*."""
+    try:
+        return httpx.get(f"{url}/ready", timeout=5.0, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def stop(home: Path) -> Running | None:
+    """Stop the server of *home* and wait until it is gone; None when none ran."""
+    server = running(home)
+    if server is None:
+        _pid_file(home).unlink(missing_ok=True)
+        return None
+    os.kill(server.pid, signal.SIGTERM)
+    give_up = time.monotonic() + STOP_PATIENCE_S
+    while running(home) is not None:
+        if time.monotonic() > give_up:
+            raise YunheError(
+                f"The server (process {server.pid}) has not stopped within {STOP_PATIENCE_S:.0f} s.",
+                remedy=f"Look at {log_file(home)}; `kill -9 {server.pid}` ends it, jobs and data stay.",
+            )
+        time.sleep(0.05)
+    _pid_file(home).unlink(missing_ok=True)
+    return server
+
+
+def log_file(home: Path) -> Path:
+    """Return where the server of *home* writes what it has to say."""
+    return home / "server.log"
+
+
+def _pid_file(home: Path) -> Path:
+    return home / "server.pid"
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+
+def _birth(pid: int) -> str | None:
+    """Return when process *pid* began, as its system tells it; None when it is not there (or only its remains)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return _birth_elsewhere(pid)
+    return None if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _birth_elsewhere(pid: int) -> str | None:
+    if Path("/proc/self").exists():
+        return None
+    told = subprocess.run(
+        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or None

@@ -1,0 +1,25 @@
+"""``yunhe explain``: why here, or why not yet."""
+
+import time
+
+from yunhe.entrypoints.cli.connection import connected, find_job, pools_by_id
+from yunhe.entrypoints.cli.screen import Format, JobArgument, OutputOption, PlainApp, out, print_json
+from yunhe.entrypoints.cli.show_jobs import explanation_page
+
+app = PlainApp()
+
+
+@app.command()
+def explain(job: JobArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Say why a job is where it is, or why it waits and what would start it.
+
+    Examples:
+      yunhe explain train
+      yunhe explain job_06d1t8k2m4 --output json
+    """
+    with connected() as client:
+        explanation = client.explain(find_job(client, job).id)
+        if output is Format.JSON:
+            print_json(explanation)
+        else:
+            out().print(explanation_page(explanation, pools_by_id(client), now=time.time()))

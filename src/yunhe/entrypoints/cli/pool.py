@@ -1,0 +1,203 @@
+"""``yunhe pool``: where work can run."""
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from yunhe.control.plugins.model import Check, Pool, PoolSpec, PoolState
+from yunhe.entrypoints.cli.connection import connected
+from yunhe.entrypoints.cli.prices import parse_prices
+from yunhe.entrypoints.cli.screen import (
+    Format,
+    OutputOption,
+    PlainApp,
+    YesOption,
+    amount,
+    confirm,
+    err,
+    hints,
+    out,
+    print_json,
+    spinner,
+)
+from yunhe.entrypoints.cli.show_pools import check_line, pools_table, prices_table, total
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
+from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.places import Place, parse_place
+
+app = PlainApp(no_args_is_help=True, help="Add, list, check, price, drain and remove pools.")
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
+PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+
+
+@app.command()
+def add(  # noqa: PLR0913 - each is an option
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="ssh or local.")],
+    target: Annotated[str, typer.Argument(metavar="[USER@HOST]", help="For ssh: where to reach it.")] = "",
+    *,
+    name: Annotated[str, typer.Option(help="What to call it; the host's name when not said.")] = "",
+    place: Annotated[str, typer.Option(help="cn-north, cn-north/edge or cn-north/edge@39.9,116.4.")] = "",
+    price: PriceOption = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For ssh: the port.")] = None,
+    identity: Annotated[str, typer.Option(help="For ssh: the key file on the server.")] = "",
+    option: Annotated[list[str] | None, typer.Option(help="NAME=value the kind understands.")] = None,
+    only_project: Annotated[str, typer.Option(help="Serve this project alone.")] = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Add a pool: reach it, send the agent, look at what it has. Nothing but Python and SSH is needed there.
+
+    Examples:
+      yunhe pool add ssh ops@10.0.3.7 --name lab --price cpu=0.05/h,mem=0.01/h
+      yunhe pool add ssh edge-07 --place cn-east/edge@31.2,121.5
+      yunhe pool add local --name spare --option cpus=1
+    """
+    spec = PoolSpec(
+        name=_named(name, kind, target),
+        kind=kind,
+        target=target,
+        options=_options(port, identity, option or []),
+        place=_placed(place),
+        prices=parse_prices(price) if price else None,
+        only_project=ProjectId(only_project) if only_project else None,
+    )
+    with connected() as client:
+        _tell(client.add_pool(spec), spec.name, output)
+
+
+def _named(name: str, kind: str, target: str) -> str:
+    chosen = name or re.sub(r"[^a-z0-9._-]+", "-", target.rpartition("@")[2].lower()).strip("-._") or kind
+    if not _NAME.fullmatch(chosen):
+        field = FieldProblem("--name", "must be at most 64 of a-z, 0-9, '-', '_' and '.'", chosen)
+        raise InvalidInputError("The pool was not added.", fields=(field,))
+    if kind == "ssh" and not target:
+        raise InvalidInputError(
+            "Where is the host?", remedy="Give it after the kind: yunhe pool add ssh user@host"
+        )
+    return chosen
+
+
+def _options(port: int | None, identity: str, more: list[str]) -> dict[str, str]:
+    options = {**({"port": str(port)} if port else {}), **({"identity": identity} if identity else {})}
+    for text in more:
+        word, equals, value = text.partition("=")
+        if not (word and equals):
+            raise InvalidInputError(
+                "The pool was not added.", fields=(FieldProblem("--option", "must be NAME=value", text),)
+            )
+        options[word] = value
+    return options
+
+
+def _placed(text: str) -> Place | None:
+    if not text:
+        return None
+    try:
+        return parse_place(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            "The pool was not added.", fields=(FieldProblem("--place", str(error), text),)
+        ) from None
+
+
+def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
+    """Print each step as it comes; a step that failed is the exit code."""
+    began, console = time.monotonic(), err()
+    checks: list[Check] = []
+    pool: Pool | None = None
+    with spinner(f"reaching {name}"):
+        for step in steps:
+            if isinstance(step, Pool):
+                pool = step
+                continue
+            checks.append(step)
+            if output is Format.TABLE:
+                console.print(check_line(step))
+    if output is Format.JSON:
+        print_json({"checks": checks, "pool": pool})
+    failed = [check for check in checks if not check.ok]
+    if failed or pool is None:
+        first = failed[0] if failed else Check(step="connected", ok=False)
+        raise PoolUnreachableError(
+            f"{name} is not ready: {first.step} {first.detail}".rstrip() + ".",
+            remedy=first.remedy or f"Mend it, then `yunhe pool check {name}`.",
+        )
+    if output is Format.TABLE:
+        took = time.monotonic() - began
+        console.print(f"{name} {pool.state} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
+        console.print(
+            hints({"try it": f"yunhe run --pool {name} -- hostname", "price": f"yunhe pool price {name}"})
+        )
+
+
+@app.command()
+def ls(*, output: OutputOption = Format.TABLE) -> None:
+    """List pools: where they are, what they have, whether they take work."""
+    with connected() as client:
+        pools = client.pools()
+    if output is Format.JSON:
+        print_json(pools)
+    elif pools:
+        out().print(pools_table(pools))
+    else:
+        err().print("No pool yet. Add one with `yunhe pool add ssh user@host`.")
+
+
+@app.command()
+def check(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Check a pool step by step; what does not work comes with its remedy."""
+    with connected() as client:
+        _tell(client.check_pool(pool), pool, output)
+
+
+@app.command()
+def drain(
+    pool: PoolArgument,
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take no new work on a pool; what runs there goes on. --off takes work again."""
+    with connected() as client:
+        drained = client.drain_pool(pool, on=not off)
+    if output is Format.JSON:
+        print_json(drained)
+    elif drained.state is PoolState.DRAINING:
+        err().print(f"{pool} takes no new work.   again   yunhe pool drain {pool} --off")
+    else:
+        err().print(f"{pool} is {drained.state}.")
+
+
+@app.command()
+def rm(pool: PoolArgument, *, yes: YesOption = False) -> None:
+    """Forget a pool that has no work left. Its jobs' logs and costs stay."""
+    if not confirm(f"Forget pool {pool}? Logs and costs stay.", yes=yes):
+        raise typer.Abort
+    with connected() as client:
+        client.remove_pool(pool)
+    err().print(f"{pool} is gone.")
+
+
+@app.command()
+def price(
+    pool: PoolArgument,
+    prices: Annotated[str, typer.Argument(metavar="[PRICES]", help="Tier high; lower tiers follow.")] = "",
+    *,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show what a pool charges, or set it from now on.
+
+    Examples:
+      yunhe pool price lab
+      yunhe pool price lab cpu=0.05/h,mem=0.01/h,io=0.001/GiB
+    """
+    wanted = parse_prices(prices) if prices else None
+    with connected() as client:
+        listed = client.set_prices(pool, wanted) if wanted else client.prices(pool)
+    if output is Format.JSON:
+        print_json(listed)
+    else:
+        out().print(prices_table(listed))

@@ -1,0 +1,125 @@
+"""Jobs as people read them: the list, how one ended, why one waits."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from yunhe.entrypoints.cli.screen import amount, hints, local_time, span, symbol, table
+from yunhe.entrypoints.cli.show_plan import Pools, considered, why_waiting
+from yunhe.kernel.money import show_money
+from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import show_duration, show_memory
+from yunhe.scheduling.orchestration.jobs import Explanation, Job
+from yunhe.scheduling.orchestration.model import Placed
+from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.trading.trades.model import CostReport
+
+COLOURS = {
+    JobState.SUCCEEDED: "green",
+    JobState.FAILED: "red",
+    JobState.UNKNOWN: "red",
+    JobState.RUNNING: "cyan",
+    JobState.PREEMPTED: "yellow",
+    JobState.PENDING: "yellow",
+}
+
+
+def jobs_table(jobs: Sequence[Job], *, now: float) -> Table:
+    """Return the list of jobs, newest first."""
+    rows = [
+        [
+            job.id,
+            job.name,
+            Text(job.state, style=COLOURS.get(job.state, "")),
+            job.attempts[-1].pool_name if job.attempts else "–",
+            local_time(job.submitted_at, now=now),
+            span(ran_s(job, now=now)),
+            amount(asked(job)),
+        ]
+        for job in jobs
+    ]
+    return table(["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES"], rows)
+
+
+def asked(job: Job) -> Resources:
+    """Return what a job holds, or asks for while it holds nothing."""
+    return job.attempts[-1].resources if job.attempts else job.demand.alternatives[0].resources
+
+
+def ran_s(job: Job, *, now: float) -> float | None:
+    """Return how long a job has run; None before it starts."""
+    if job.started_at is None:
+        return None
+    return max(0.0, (job.ended_at or now) - job.started_at)
+
+
+def used_text(job: Job) -> str:
+    """Return what a job used, all attempts together."""
+    core_s = sum(attempt.meters.cpu_us for attempt in job.attempts) / 1e6
+    peak_mib = max((attempt.meters.memory_peak_mib for attempt in job.attempts), default=0)
+    return f"used {core_s:.{1 if core_s >= 1 else 2}f} core-s, {show_memory(peak_mib)} peak"
+
+
+def cost_text(report: CostReport) -> str:
+    """Return what is owed, and what the reservation would have been."""
+    if not report.lines:
+        return "cost not metered yet"
+    sign = symbol(report.currency)
+    owed, reserved = show_money(report.amount_micros, sign), show_money(report.reserved_micros, sign)
+    return f"cost {owed} (reserved would have been {reserved})"
+
+
+def ending(job: Job, report: CostReport) -> RenderableType:
+    """Return the lines that tell how a job ended, what it cost and what to do next."""
+    good = job.state is JobState.SUCCEEDED
+    ran = (job.ended_at or 0) - (job.started_at or job.ended_at or 0)
+    line = Text(f"{'✓' if good else '✗'} {job.state}", style="bold green" if good else "bold red")
+    line.append(f" in {show_duration(ran)}   {used_text(job)}", style="default not bold")
+    parts: list[RenderableType] = [line]
+    if not good and (job.reason or job.exit_code):
+        parts.append(Text(f"  {job.reason or f'exit code {job.exit_code}'}"))
+    parts += [Text(f"  {cost_text(report)}"), hints(_after(job))]
+    return Group(*parts)
+
+
+def _after(job: Job) -> dict[str, str]:
+    outputs = {} if job.outputs_blob is None else {"outputs": f"yunhe cp {job.id}: ."}
+    return {**outputs, "logs": f"yunhe logs {job.id}", "why here": f"yunhe explain {job.id}"}
+
+
+def explanation_page(explanation: Explanation, pools: Pools, *, now: float) -> RenderableType:
+    """Return why a job is where it is, or why it waits."""
+    job, decision = explanation.job, explanation.decision
+    parts: list[RenderableType] = [Text(_situation(explanation, now=now), style="bold")]
+    if decision is None:
+        parts.append(Text("  nothing has been decided yet; ask again in a moment"))
+        return Group(*parts)
+    decided = local_time(explanation.decided_at, now=now)
+    parts.append(
+        Text(f"decided {decided} by policy {job.demand.policy}, tier {job.demand.tier}", style="dim")
+    )
+    parts.append(considered(decision, pools))
+    change = why_waiting(decision)
+    if change is not None and job.state not in FINAL:
+        parts.append(change)
+    if isinstance(decision, Placed) and len(decision.candidates) > 1:
+        parts.append(
+            Text("score: weighted terms, 0 is best here; what is unknown counts as worst", style="dim")
+        )
+    return Group(*parts)
+
+
+def _situation(explanation: Explanation, *, now: float) -> str:
+    job = explanation.job
+    wants = amount(job.demand.alternatives[0].resources)
+    others = len(job.demand.alternatives) - 1
+    wants += f" or {others} alternative{'s' * (others > 1)}" if others else ""
+    if job.state is JobState.PENDING:
+        return f"{job.name} waits {span(explanation.waiting_s)}: needs {wants}"
+    place = f" on {job.attempts[-1].pool_name}" if job.attempts else ""
+    why = f": {job.reason}" if job.reason else ""
+    ran = ran_s(job, now=now)
+    time = "" if ran is None else f" ({span(ran)})"
+    return f"{job.name} {job.state}{place}{time}{why}; needs {wants}"

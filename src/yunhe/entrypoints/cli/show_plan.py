@@ -1,0 +1,112 @@
+"""A decision as people read it: what was considered, what was chosen, and why not the others."""
+
+from collections.abc import Mapping
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from yunhe.control.plugins.model import Pool
+from yunhe.kernel.ids import PoolId
+from yunhe.kernel.money import MICROS, show_money
+from yunhe.kernel.places import Place
+from yunhe.scheduling.orchestration.model import Candidate, Decision, Placed, Rejection
+
+Pools = Mapping[PoolId, Pool]
+
+
+def considered(decision: Decision, pools: Pools) -> RenderableType:
+    """Return every pool that was considered, the chosen one first; one that refused says why on its line."""
+    fitting = _one_per_pool(decision) if isinstance(decision, Placed) else []
+    rows = [_fitting(candidate, pools, chosen=index == 0) for index, candidate in enumerate(fitting)]
+    rows += [_refusing(rejection, pools) for rejection in decision.rejected]
+    if not rows:
+        return Text("  no pool is registered; add one with `yunhe pool add`")
+    heading = {column: column for column in _COLUMNS}
+    shown = [column for column in _COLUMNS if any(row.get(column) for row in rows)]
+    widths = {column: max(cell_len(row.get(column, "")) for row in [heading, *rows]) for column in shown}
+    lines = [_line(heading, widths, "bold")]
+    lines += [_line(row, widths, "bold green" if row[""] == CHOSEN else "") for row in rows]
+    return Text("\n").join(lines)
+
+
+CHOSEN = "✔"
+REASON = "reason"
+"""The one cell that stands in no column: it runs on to the end of its line."""
+_COLUMNS = ("", "POOL", "WHERE", "FITS", "STARTS", "COST/h", "DISTANCE", "SCORE")
+
+_Row = dict[str, str]
+
+
+def _line(row: _Row, widths: dict[str, int], style: str) -> Text:
+    cells = [
+        row[column] + " " * (width - cell_len(row[column]))
+        for column, width in widths.items()
+        if column in row
+    ]
+    return Text(" " + "   ".join([*cells, row.get(REASON, "")]).rstrip(), style=style)
+
+
+def _one_per_pool(decision: Placed) -> list[Candidate]:
+    best: dict[PoolId, Candidate] = {}
+    for candidate in decision.candidates:
+        best.setdefault(candidate.pool_id, candidate)
+    return list(best.values())
+
+
+def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool) -> _Row:
+    away = candidate.terms.get("distance_km")
+    return {
+        "": CHOSEN if chosen else " ",
+        "POOL": candidate.pool_name,
+        "WHERE": where(pools.get(candidate.pool_id)),
+        "FITS": "yes",
+        "STARTS": "now",
+        "COST/h": cost_per_hour(candidate.terms.get("cost_per_hour")),
+        "DISTANCE": "" if away is None else f"{away:,.0f} km",
+        "SCORE": f"{candidate.score:.2f}",
+    }
+
+
+def _refusing(rejection: Rejection, pools: Pools) -> _Row:
+    place = where(pools.get(rejection.pool_id))
+    return {"": " ", "POOL": rejection.pool_name, "WHERE": place, "FITS": "no", REASON: rejection.detail}
+
+
+def where(pool: Pool | None) -> str:
+    """Return where a pool is: its place, or ``local``."""
+    if pool is None:
+        return "–"
+    if pool.spec.place is None:
+        return "local" if pool.spec.kind == "local" else "–"
+    return show_place(pool.spec.place)
+
+
+def show_place(place: Place) -> str:
+    """Return a place in a few letters: ``cn-north / edge``."""
+    level = f" / {place.level}" if place.level else ""
+    named = place.region or f"{place.latitude:g},{place.longitude:g}"
+    return f"{named}{level}"
+
+
+def cost_per_hour(price: float | None) -> str:
+    """Return what an hour of the reservation costs; unknown is not zero."""
+    return "not priced" if price is None else show_money(round(price * MICROS))
+
+
+def why_waiting(decision: Decision) -> RenderableType | None:
+    """Return what would let a waiting demand run; None when it does not wait."""
+    if isinstance(decision, Placed):
+        return None
+    if not decision.smallest_change:
+        return Text("nothing known would start it now; it starts as soon as a pool can take it")
+    return Text(f"smallest change that would start it now: {decision.smallest_change}")
+
+
+def plan_page(decision: Decision, pools: Pools, heading: str) -> RenderableType:
+    """Return the page shown before a run."""
+    parts: list[RenderableType] = [Text(heading, style="bold"), considered(decision, pools)]
+    reason = why_waiting(decision)
+    if reason is not None:
+        parts += [Text("No pool can take it now.", style="yellow"), reason]
+    return Group(*parts)

@@ -1,0 +1,83 @@
+"""Pools as people read them."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from yunhe.control.plugins.model import Check, Pool, PoolState
+from yunhe.entrypoints.cli.screen import symbol, table
+from yunhe.entrypoints.cli.show_plan import where
+from yunhe.kernel.money import Prices, show_money
+from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import show_cpu, show_memory
+from yunhe.trading.trades.model import PriceList
+
+COLOURS = {PoolState.READY: "green", PoolState.OFFLINE: "red", PoolState.DRAINING: "yellow"}
+
+
+def total(pool: Pool) -> Resources:
+    """Return what a pool has, all nodes together."""
+    return _sum([node.total for node in pool.nodes])
+
+
+def used(pool: Pool) -> Resources:
+    """Return what is in use on a pool now, ours and others'."""
+    return _sum([node.used for node in pool.nodes])
+
+
+def _sum(amounts: list[Resources]) -> Resources:
+    whole = Resources()
+    for amount in amounts:
+        whole = whole.plus(amount)
+    return whole
+
+
+def pools_table(pools: Sequence[Pool]) -> Table:
+    """Return the list of pools."""
+    rows: list[list[str | Text]] = []
+    for pool in pools:
+        has, busy = total(pool), used(pool)
+        rows.append(
+            [
+                pool.spec.name,
+                pool.spec.kind,
+                where(pool),
+                Text(pool.state, style=COLOURS.get(pool.state, "")),
+                f"{busy.cpu_millis / 1000:.1f} of {show_cpu(has.cpu_millis)}",
+                f"{show_memory(busy.memory_mib)} of {show_memory(has.memory_mib)}",
+                pool.limits or "–",
+                pool.reason or "; ".join(pool.notices),
+            ]
+        )
+    return table(["POOL", "KIND", "WHERE", "STATE", "CORES IN USE", "MEMORY IN USE", "LIMITS", "NOTE"], rows)
+
+
+def check_line(check: Check) -> Text:
+    """Return one step of connecting to a pool."""
+    mark, style = ("✓", "green") if check.ok else ("✗", "red")
+    line = Text.assemble((f" {mark} ", style), check.step)
+    if check.detail:
+        line.append(f"  {check.detail}", style="dim")
+    if check.remedy and not check.ok:
+        line.append(f"\n   → {check.remedy}")
+    return line
+
+
+def prices_table(prices: PriceList) -> Table:
+    """Return what a pool charges, tier by tier."""
+    sign = symbol(prices.currency)
+    kinds = sorted({kind for tier in prices.tiers.values() for kind in tier.accelerator_hour_micros})
+    rows = [[tier, *_row(list_price, kinds, sign)] for tier, list_price in prices.tiers.items()]
+    return table(["TIER", "CORE/h", "GiB/h", "IO/GiB", "NET/GiB", *(f"{kind}/h" for kind in kinds)], rows)
+
+
+def _row(prices: Prices, kinds: list[str], sign: str) -> list[str]:
+    amounts = [
+        prices.cpu_core_hour_micros,
+        prices.memory_gib_hour_micros,
+        prices.io_gib_micros,
+        prices.network_gib_micros,
+        *(prices.accelerator_hour_micros.get(kind, 0) for kind in kinds),
+    ]
+    return [show_money(micros, sign) for micros in amounts]

@@ -1,0 +1,394 @@
+"""The client's methods, written once; ``Client`` runs the same ones without an event loop."""
+
+import tempfile
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+
+from yunhe.control.plugins.model import Check, ExecRequest, Pool, PoolSpec, UsageMinute
+from yunhe.entrypoints.client.archive import Archive, pack
+from yunhe.entrypoints.client.connection import Connection, query
+from yunhe.entrypoints.client.exec import ExecStream, open_exec
+from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
+from yunhe.entrypoints.client.transport import Address, AwaitingTransport, Call, Transport
+from yunhe.entrypoints.wire import (
+    Batch,
+    Jobs,
+    Keys,
+    KeyWish,
+    Members,
+    ModuleRow,
+    ModuleTable,
+    NewProject,
+    NewRole,
+    Pools,
+    PriceTerms,
+    Projects,
+    Readiness,
+    Secrets,
+    SecretValue,
+    Uploaded,
+    Usage,
+)
+from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.ids import BlobId, ProjectId
+from yunhe.kernel.money import Prices, Tier
+from yunhe.kernel.resources import Resources
+from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobPage, LogPiece
+from yunhe.scheduling.orchestration.model import Decision, Placed, Waiting
+from yunhe.scheduling.orchestration.states import JobState
+from yunhe.trading.accounts.model import (
+    AuditEntry,
+    AuditPage,
+    Key,
+    Member,
+    NewKey,
+    Principal,
+    Project,
+    Role,
+    SecretInfo,
+)
+from yunhe.trading.applications.model import Submission
+from yunhe.trading.trades.model import CostReport, LedgerEntry, LedgerLine, MaskedEntry, PriceList
+
+T = TypeVar("T")
+
+PATIENCE_S = 2.0
+"""How long calls are repeated while the server does not answer."""
+PAGE = 200
+
+
+class AsyncClient:
+    """A Yunhe server, as a program sees it.
+
+    Calls that are safe to repeat are repeated for a moment when the server does not answer; submitting is made safe by
+    an idempotency key per call. What the server refuses is raised as the ``YunheError`` it was refused with.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        verify: bool | str | Path = True,
+        patience_s: float = PATIENCE_S,
+        transport: Transport | None = None,
+    ) -> None:
+        self._address = Address(url.rstrip("/"), key, verify)
+        self._connection = Connection(
+            transport or AwaitingTransport(self._address), self._address.url, patience_s
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._connection.transport.close()
+
+    # -- the server ------------------------------------------------------------------------------------------------
+
+    async def ready(self) -> Readiness:
+        """Return whether the server can serve; raise when it cannot be reached."""
+        return await self._get("/ready", Readiness)
+
+    async def modules(self) -> tuple[ModuleRow, ...]:
+        """Return the table of modules."""
+        return (await self._get("/modules", ModuleTable)).modules
+
+    async def task_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a task."""
+        return await self._get("/v1/schema/task", dict[str, Any])
+
+    async def me(self) -> Principal:
+        """Return who the key belongs to."""
+        return await self._get("/v1/me", Principal)
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    async def plan(self, submission: Submission) -> Decision:
+        """Return where a task would go now; nothing is promised."""
+        body = await self._connection.read(_post("/v1/plan", submission), repeatable=True)
+        return msgspec.json.decode(body, type=Placed | Waiting)
+
+    async def submit(self, submission: Submission, *, idempotency_key: str = "") -> Job:
+        """Submit a task."""
+        return await self._create("/v1/jobs", submission, Job, idempotency_key)
+
+    async def submit_batch(
+        self, submissions: Iterable[Submission], *, idempotency_key: str = ""
+    ) -> tuple[Job, ...]:
+        """Submit tasks together: all are accepted, or none."""
+        batch = Batch(tuple(submissions))
+        return (await self._create("/v1/jobs/batch", batch, Jobs, idempotency_key)).jobs
+
+    async def jobs(
+        self,
+        *,
+        project: str = "",
+        states: Iterable[JobState] = (),
+        name: str = "",
+        pool: str = "",
+        page: int = PAGE,
+    ) -> AsyncGenerator[Job, None]:
+        """Yield jobs, newest first; pages of *page* are fetched as they are needed."""
+        cursor: str | None = None
+        which = query(project=project, state=tuple(states), name=name, pool=pool, limit=page)
+        while True:
+            found = await self._get("/v1/jobs", JobPage, (*which, *query(cursor=cursor)))
+            for job in found.jobs:
+                yield job
+            cursor = found.next_cursor
+            if cursor is None:
+                return
+
+    async def job(self, job_id: str) -> Job:
+        """Return one job."""
+        return await self._get(_job(job_id), Job)
+
+    def watch(self, job_id: str) -> AsyncGenerator[Job, None]:
+        """Yield a job now and whenever it changes, until it has ended; a dropped connection is taken up again."""
+        return follow_changes(self._connection, _job(job_id))
+
+    def logs(
+        self, job_id: str, *, attempt: int = 0, offset: int = 0, follow: bool = False
+    ) -> AsyncGenerator[LogPiece, None]:
+        """Yield the output of one attempt, or of all (0), from *offset*; followed, until the job has ended.
+
+        A dropped connection is taken up again where it ended: no byte is lost or repeated.
+        """
+        read = follow_logs if follow else read_logs
+        return read(self._connection, _job(job_id), attempt, offset)
+
+    async def stop(self, job_id: str) -> Job:
+        """Ask a job to end; one that has ended stays as it is."""
+        return await self._connection.ask(_post(f"{_job(job_id)}/stop"), Job, repeatable=True)
+
+    async def resize(self, job_id: str, resources: Resources) -> Job:
+        """Change a running job's limits in place; zero in a dimension keeps it."""
+        return await self._connection.ask(_post(f"{_job(job_id)}/resize", resources), Job, repeatable=True)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Return why a job is where it is, or why it waits."""
+        return await self._get(f"{_job(job_id)}/explain", Explanation)
+
+    async def usage(self, job_id: str) -> tuple[UsageMinute, ...]:
+        """Return what a job used, minute by minute."""
+        return (await self._get(f"{_job(job_id)}/usage", Usage)).minutes
+
+    async def outputs(self, job_id: str, to_path: Path) -> int:
+        """Write what a job left as outputs to *to_path*, a gzip-compressed tar; return its size in bytes."""
+        return await self._download(Call(method="GET", path=f"{_job(job_id)}/outputs"), to_path)
+
+    async def files(self, job_id: str, paths: Iterable[str], to_path: Path) -> int:
+        """Write files of a running job to *to_path*, a gzip-compressed tar; return its size in bytes."""
+        which = query(path=tuple(paths))
+        return await self._download(Call(method="GET", path=f"{_job(job_id)}/files", query=which), to_path)
+
+    def exec(self, job_id: str, request: ExecRequest) -> AbstractAsyncContextManager[ExecStream]:
+        """Run a command beside a running job; leaving the block ends it."""
+        return open_exec(self._address, f"{_job(job_id)}/exec", request)
+
+    async def upload(self, project: str, archive: Archive) -> BlobId:
+        """Send an archive, unless the project has it already."""
+        path = f"{_project(project)}/uploads/{archive.digest}"
+        try:
+            async with self._connection.open(Call(method="HEAD", path=path)) as answer:
+                return BlobId(answer.headers["Yunhe-Blob-Id"])
+        except NotFoundError:
+            call = Call(
+                method="PUT", path=path, file=archive.path, headers={"Content-Type": "application/gzip"}
+            )
+            return (await self._connection.ask(call, Uploaded)).blob_id
+
+    async def upload_directory(self, project: str, source: Path) -> BlobId:
+        """Pack a directory's contents, or one file, and send them; what has not changed is not sent again."""
+        with tempfile.TemporaryDirectory(prefix="yunhe-upload-") as folder:
+            return await self.upload(project, pack(source, Path(folder) / "archive.tar.gz"))
+
+    # -- pools -----------------------------------------------------------------------------------------------------
+
+    async def pools(self) -> tuple[Pool, ...]:
+        """Return every pool."""
+        return (await self._get("/v1/pools", Pools)).pools
+
+    async def pool(self, pool: str) -> Pool:
+        """Return one pool, by name or ID."""
+        return await self._get(_pool(pool), Pool)
+
+    def add_pool(self, spec: PoolSpec) -> AsyncGenerator[Check | Pool, None]:
+        """Register a pool: yield each check as it is made, then the pool."""
+        return self._checks(_post("/v1/pools", spec))
+
+    def check_pool(self, pool: str) -> AsyncGenerator[Check | Pool, None]:
+        """Yield what works on a pool and what does not, then the pool."""
+        return self._checks(_post(f"{_pool(pool)}/check"))
+
+    async def drain_pool(self, pool: str, *, on: bool = True) -> Pool:
+        """Take no new work on a pool, or take it again."""
+        call = Call(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
+        return await self._connection.ask(call, Pool, repeatable=True)
+
+    async def remove_pool(self, pool: str, *, force: bool = False) -> None:
+        """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
+        await self._connection.read(Call(method="DELETE", path=_pool(pool), query=query(force=force)))
+
+    async def prices(self, pool: str) -> PriceList:
+        """Return what a pool charges now."""
+        return await self._get(f"{_pool(pool)}/prices", PriceList)
+
+    async def set_prices(self, pool: str, high: Prices, tiers: dict[Tier, Prices] | None = None) -> PriceList:
+        """Set what a pool charges from now on; medium and low follow from *high* unless given."""
+        return await self._put(f"{_pool(pool)}/prices", PriceTerms(high, tiers), PriceList)
+
+    # -- projects, members, secrets, keys, audit -------------------------------------------------------------------
+
+    async def projects(self) -> tuple[Project, ...]:
+        """Return the projects the caller may see."""
+        return (await self._get("/v1/projects", Projects)).projects
+
+    async def create_project(self, project: str) -> Project:
+        """Make a project; one that exists is returned as it is."""
+        wish = NewProject(ProjectId(project))
+        return await self._connection.ask(_post("/v1/projects", wish), Project, repeatable=True)
+
+    async def members(self, project: str) -> tuple[Member, ...]:
+        """Return who belongs to a project."""
+        return (await self._get(f"{_project(project)}/members", Members)).members
+
+    async def set_member(self, project: str, user: str, role: Role) -> Member:
+        """Give a user, made when new, a role in a project."""
+        return await self._put(f"{_project(project)}/members/{_part(user)}", NewRole(role), Member)
+
+    async def remove_member(self, project: str, user: str) -> None:
+        """Take a user out of a project."""
+        await self._connection.read(Call(method="DELETE", path=f"{_project(project)}/members/{_part(user)}"))
+
+    async def secrets(self, project: str) -> tuple[SecretInfo, ...]:
+        """Return the names of a project's secrets."""
+        return (await self._get(f"{_project(project)}/secrets", Secrets)).secrets
+
+    async def set_secret(self, project: str, name: str, value: str) -> SecretInfo:
+        """Keep a secret, encrypted."""
+        return await self._put(f"{_project(project)}/secrets/{_part(name)}", SecretValue(value), SecretInfo)
+
+    async def delete_secret(self, project: str, name: str) -> None:
+        """Forget a secret."""
+        await self._connection.read(Call(method="DELETE", path=f"{_project(project)}/secrets/{_part(name)}"))
+
+    async def keys(self) -> tuple[Key, ...]:
+        """Return one's own keys; an admin of the platform sees all."""
+        return (await self._get("/v1/keys", Keys)).keys
+
+    async def create_key(self, name: str, *, user: str = "", expires_in_s: float | None = None) -> NewKey:
+        """Make a key for oneself, or as admin for *user*; not repeated when the answer is lost."""
+        wish = KeyWish(name, user, expires_in_s)
+        return await self._connection.ask(_post("/v1/keys", wish), NewKey)
+
+    async def revoke_key(self, key_id: str) -> Key:
+        """End a key."""
+        return await self._connection.ask(Call(method="DELETE", path=f"/v1/keys/{_part(key_id)}"), Key)
+
+    async def audit(self, *, page: int = PAGE) -> AsyncGenerator[AuditEntry, None]:
+        """Yield the audit log, newest first."""
+        cursor: str | None = None
+        while True:
+            found = await self._get("/v1/audit", AuditPage, query(limit=page, cursor=cursor))
+            for entry in found.entries:
+                yield entry
+            cursor = found.next_cursor
+            if cursor is None:
+                return
+
+    # -- costs -----------------------------------------------------------------------------------------------------
+
+    async def cost(
+        self,
+        *,
+        by: str = "job",
+        project: str = "",
+        job: str = "",
+        since: float | None = None,
+        until: float | None = None,
+        limit: int = 100,
+    ) -> CostReport:
+        """Return what was used and is owed, by job, project or pool."""
+        which = query(by=by, project=project, job=job, since=since, until=until, limit=limit)
+        return await self._get("/v1/cost", CostReport, which)
+
+    async def ledger(self, *, project: str = "") -> AsyncGenerator[LedgerLine, None]:
+        """Yield the ledger from its first line; the content of other projects' entries is masked."""
+        decoder = msgspec.json.Decoder(LedgerEntry | MaskedEntry)
+        pending = b""
+        call = Call(method="GET", path="/v1/ledger", query=query(project=project))
+        async with self._connection.open(call) as answer:
+            async for chunk in answer.chunks():
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    yield decoder.decode(line)
+
+    # -- how ---------------------------------------------------------------------------------------------------------
+
+    async def _get(self, path: str, kind: type[T], which: tuple[tuple[str, str], ...] = ()) -> T:
+        return await self._connection.ask(Call(method="GET", path=path, query=which), kind)
+
+    async def _put(self, path: str, value: object, kind: type[T]) -> T:
+        return await self._connection.ask(
+            Call(method="PUT", path=path, body=msgspec.json.encode(value)), kind
+        )
+
+    async def _create(self, path: str, value: object, kind: type[T], key: str) -> T:
+        call = Call(
+            method="POST",
+            path=path,
+            body=msgspec.json.encode(value),
+            headers={"Idempotency-Key": key or uuid4().hex},
+        )
+        return await self._connection.ask(call, kind, repeatable=True)
+
+    async def _download(self, call: Call, to_path: Path) -> int:
+        size = 0
+        async with self._connection.open(call) as answer:
+            with to_path.open("wb") as target:
+                async for chunk in answer.chunks():
+                    size += target.write(chunk)
+        return size
+
+    async def _checks(self, call: Call) -> AsyncGenerator[Check | Pool, None]:
+        async with aclosing(self._connection.events(call)) as events:
+            async for event in events:
+                if event.name == "check":
+                    yield msgspec.json.decode(event.data, type=Check)
+                elif event.name == "pool":
+                    yield msgspec.json.decode(event.data, type=Pool)
+
+
+def _post(path: str, value: object = None) -> Call:
+    return Call(method="POST", path=path, body=None if value is None else msgspec.json.encode(value))
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _job(job_id: str) -> str:
+    return f"/v1/jobs/{_part(job_id)}"
+
+
+def _pool(pool: str) -> str:
+    return f"/v1/pools/{_part(pool)}"
+
+
+def _project(project: str) -> str:
+    return f"/v1/projects/{_part(project)}"

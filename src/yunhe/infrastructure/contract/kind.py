@@ -1,0 +1,43 @@
+"""A kind of engine: how the platform finds out that it can connect, and connects."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from yunhe.infrastructure.contract.engine import Engine
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of connecting to or checking a pool."""
+
+    step: str
+    ok: bool
+    detail: str = ""
+    remedy: str = ""
+    seconds: float = 0.0
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an engine is, in the words of its kind."""
+
+    address: str = ""
+    options: dict[str, str] = {}
+
+
+class Kind(Protocol):
+    """Connects to engines of one kind."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Every option this kind understands, with a sentence on each."""
+        ...
+
+    def onboard(self, target: Target) -> AsyncIterator[Check]:
+        """Yield each step of getting an engine ready there; the first that fails is the last."""
+        ...
+
+    def connect(self, target: Target) -> AbstractAsyncContextManager[Engine]:
+        """Hold a connection that mends itself; raise ``PoolUnreachableError`` if there is none to begin with."""
+        ...

@@ -1,0 +1,207 @@
+"""What passes between the platform and an engine."""
+
+from enum import StrEnum
+
+import msgspec
+
+from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
+from yunhe.kernel.resources import Resources
+
+CONTRACT_VERSION = 1
+
+
+class Power(StrEnum):
+    """What an engine may be able to do beyond the basics; each is a small protocol of its own."""
+
+    RESIZE = "resize"
+    PIN = "pin"
+    PAUSE = "pause"
+    FILES = "files"
+    EXEC = "exec"
+
+
+class Isolation(StrEnum):
+    """How far an engine keeps projects apart."""
+
+    PER_PROJECT = "per-project"
+    """Each project has its own unprivileged user and directory."""
+    ONE_PROJECT = "one-project"
+    """Everything runs as one user: the pool may serve one project only."""
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine is and can do; it does not change while the engine runs one version."""
+
+    engine: str
+    version: str
+    contract: int = CONTRACT_VERSION
+    powers: frozenset[Power] = frozenset()
+    missing: dict[str, str] = {}
+    """Each power that is not there, with a sentence saying why."""
+    isolation: Isolation = Isolation.PER_PROJECT
+    limits: str = ""
+    """How limits are kept: ``cgroup v1``, ``cgroup v2``, ``rlimits and nice`` …"""
+    network_metered: bool = False
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine inside a pool, as far as the engine lets us see it."""
+
+    id: NodeId
+    total: Resources
+    used: Resources
+    """Measured use now, ours and others' (the water level), not what is promised."""
+    ready: bool = True
+    reason: str = ""
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything an engine has, at a moment."""
+
+    taken_at: float
+    nodes: tuple[Node, ...]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A script of a task; the text goes to a file and is executed, it is never put on a command line."""
+
+    name: str
+    script: str
+
+
+class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin this allocation. Everything but the scripts travels as argument or environment."""
+
+    allocation_id: AllocationId
+    token: int
+    """Fencing token: whoever sends a higher one commands the allocation from then on."""
+    project_id: ProjectId
+    node_id: NodeId
+    resources: Resources
+    steps: tuple[Step, ...]
+    """Run in order in the allocation's directory; the first that fails ends it."""
+    envs: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    """Environment of the steps that is never written to a disk, a journal or a log."""
+    timeout_s: float | None = None
+    log_limit_bytes: int = 64 * 1024 * 1024
+    disk_limit_bytes: int | None = None
+
+
+class Phase(StrEnum):
+    """Where an allocation is, as its engine sees it."""
+
+    PREPARING = "preparing"
+    """Files may have come; the launch has not."""
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    EXITED = "exited"
+    UNKNOWN = "unknown"
+    """Claimed, but whether it ran cannot be said: the retry policy decides."""
+
+
+class Ending(StrEnum):
+    """How an allocation came to its end."""
+
+    DONE = "done"
+    """Every step ended by itself; see the exit code."""
+    STOPPED = "stopped"
+    TIMED_OUT = "timed-out"
+    OUT_OF_MEMORY = "out-of-memory"
+    DISK_FULL = "disk-full"
+    PREEMPTED = "preempted"
+
+
+class Meters(msgspec.Struct, frozen=True, kw_only=True):
+    """What an allocation has used since it began: counters that only grow."""
+
+    wall_ms: int = 0
+    cpu_us: int = 0
+    """From the kernel's own counter for the whole process tree, wherever it has one."""
+    memory_mib_ms: int = 0
+    """Resident memory integrated over time; a gap between samples counts at the lower of its two ends."""
+    memory_peak_mib: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    """None: this engine cannot count a task's network bytes (unmetered, not zero)."""
+    gap_ms: int = 0
+    """How much of the wall time no memory sample covers."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine knows of one allocation."""
+
+    allocation_id: AllocationId
+    phase: Phase
+    token: int = 0
+    node_id: NodeId | None = None
+    step: str = ""
+    exit_code: int | None = None
+    ending: Ending | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    detail: str = ""
+    resources: Resources | None = None
+    meters: Meters = Meters()
+    log_bytes: int = 0
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """Every allocation an engine still knows of, and the version to wait beyond."""
+
+    version: int
+    allocations: tuple[Observed, ...]
+    notices: tuple[str, ...] = ()
+    """What the operator should hear of: a quarantined journal tail, a full disk …"""
+
+
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of an allocation's output; ``offset`` counts from its first byte ever, rotation or not."""
+
+    offset: int
+    data: bytes
+
+
+class UsageMinute(msgspec.Struct, frozen=True, kw_only=True):
+    """One minute of one allocation, folded from one-second samples."""
+
+    seq: int
+    allocation_id: AllocationId
+    minute: int
+    """Minutes since the epoch."""
+    samples: int
+    cpu_mean_millis: float
+    cpu_max_millis: float
+    cpu_sketch: tuple[int, ...]
+    """Seconds spent in each of 32 log-spaced bands of cpu use."""
+    memory_mean_mib: float
+    memory_max_mib: float
+    read_bytes: int
+    written_bytes: int
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """An archive that must be in an allocation's directory before its launch."""
+
+    allocation_id: AllocationId
+    token: int
+    project_id: ProjectId
+    path: str
+    """Where to unpack it, relative to the allocation's directory."""
+    digest: str
+    """SHA-256 of the archive, checked before anything is unpacked."""
+    size_bytes: int
+
+
+class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to run beside an allocation, as its user, in its directory and limits."""
+
+    argv: tuple[str, ...]
+    tty: bool = False
+    rows: int = 24
+    columns: int = 80

@@ -1,0 +1,309 @@
+"""The contract over an agent: a link that is opened when it is needed and comes back after it was cut."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import anyio
+import msgspec
+
+from yunhe.agent import AGENT_VERSION
+from yunhe.agent.frames import CHUNK_BYTES
+from yunhe.infrastructure.contract.engine import ExecSession
+from yunhe.infrastructure.contract.model import (
+    Description,
+    ExecRequest,
+    Inventory,
+    LaunchOrder,
+    LogChunk,
+    Observation,
+    Observed,
+    Upload,
+    UsageMinute,
+)
+from yunhe.infrastructure.host.bridge import Opened, open_bridge
+from yunhe.infrastructure.host.link import Body, Exchange, Frame, Link
+from yunhe.infrastructure.host.package import agent_file
+from yunhe.infrastructure.host.target import HostTarget
+from yunhe.kernel.errors import PoolUnreachableError
+from yunhe.kernel.ids import AllocationId
+from yunhe.kernel.resources import Resources
+
+REQUEST_WITHIN_S = 30.0
+FIRST_BACKOFF_S = 0.2
+LONGEST_BACKOFF_S = 15.0
+
+
+async def connect_host(target: HostTarget) -> "HostEngine":
+    """Return an engine that has reached its host; raise ``PoolUnreachableError`` if it cannot be reached."""
+    engine = HostEngine(target)
+    await engine.describe()
+    return engine
+
+
+class HostEngine:
+    """An engine whose node is one host.
+
+    It holds one connection, opened by the first call. A call that finds it cut raises ``PoolUnreachableError``; the
+    next one opens it again, at growing intervals while that fails. Nothing runs in the background: make it in any
+    task, use it from any, and end it with ``close`` or as an async context manager.
+    """
+
+    def __init__(self, target: HostTarget, *, request_within_s: float = REQUEST_WITHIN_S) -> None:
+        self._target = target
+        self._request_within_s = request_within_s
+        self._opened: Opened | None = None
+        self._opening = anyio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+        self._upgraded = False
+
+    async def __aenter__(self) -> Self:
+        await self.describe()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # The contract
+
+    async def describe(self) -> Description:
+        """Return what this engine is and can do."""
+        return msgspec.convert(await self._ask("describe", {}), Description)
+
+    async def inventory(self) -> Inventory:
+        """Return the host with what it has and what is in use now."""
+        return msgspec.convert(await self._ask("inventory", {}), Inventory)
+
+    async def launch(self, order: LaunchOrder) -> None:
+        """Begin *order*; return once the agent has claimed it durably."""
+        await self._ask("launch", msgspec.to_builtins(order))
+
+    async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
+        """Begin to end an allocation."""
+        await self._ask("stop", {"allocation_id": allocation_id, "token": token, "grace_s": grace_s})
+
+    async def release(self, allocation_id: AllocationId, token: int) -> None:
+        """Forget an ended allocation and remove its directory."""
+        await self._ask("release", {"allocation_id": allocation_id, "token": token})
+
+    async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
+        """Return every allocation still known, waiting for news if asked to."""
+        link = await self._link()
+        seen: list[Observed] = []
+        body = {"beyond": beyond, "wait_s": wait_s}
+        with anyio.move_on_after(wait_s + self._request_within_s):
+            async for frame in link.stream("observe", body, quiet_s=wait_s + self._request_within_s):
+                if "part" in frame.header:
+                    seen += msgspec.convert(frame.header["part"]["allocations"], list[Observed])
+                else:
+                    answer = frame.header["ok"]
+                    notices = tuple(answer["notices"])
+                    return Observation(version=answer["version"], allocations=tuple(seen), notices=notices)
+        await link.close()
+        raise PoolUnreachableError("The agent did not answer observe in time.")
+
+    async def logs(
+        self, allocation_id: AllocationId, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        """Yield output from byte *offset*."""
+        link = await self._link()
+        body = {"allocation_id": allocation_id, "offset": offset, "follow": follow}
+        async for frame in link.stream("logs", body):
+            if "part" in frame.header:
+                yield LogChunk(offset=frame.header["part"]["offset"], data=frame.payload)
+
+    async def usage(self, *, beyond: int = -1) -> AsyncIterator[UsageMinute]:
+        """Yield every minute after *beyond*; the agent forgets those up to it."""
+        link = await self._link()
+        async for frame in link.stream("usage", {"beyond": beyond}):
+            if "part" in frame.header:
+                for minute in frame.header["part"]["minutes"]:
+                    yield msgspec.convert(minute, UsageMinute)
+
+    async def close(self) -> None:
+        """Let go of the connection; allocations go on."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.link.close()
+
+    # Powers
+
+    async def resize(self, allocation_id: AllocationId, token: int, resources: Resources) -> None:
+        """Change the limits of a running allocation in place."""
+        full = {
+            "cpu_millis": resources.cpu_millis,
+            "memory_mib": resources.memory_mib,
+            "disk_mib": resources.disk_mib,
+            "accelerators": msgspec.to_builtins(resources.accelerators),
+        }
+        await self._ask("resize", {"allocation_id": allocation_id, "token": token, "resources": full})
+
+    async def pin(self, allocation_id: AllocationId, token: int, cores: tuple[int, ...]) -> None:
+        """Bind a running allocation to *cores*."""
+        await self._ask("pin", {"allocation_id": allocation_id, "token": token, "cores": list(cores)})
+
+    async def pause(self, allocation_id: AllocationId, token: int) -> None:
+        """Freeze every process of the allocation."""
+        await self._ask("pause", {"allocation_id": allocation_id, "token": token})
+
+    async def resume(self, allocation_id: AllocationId, token: int) -> None:
+        """Let a paused allocation go on."""
+        await self._ask("resume", {"allocation_id": allocation_id, "token": token})
+
+    async def put_archive(self, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
+        """Send an archive to be unpacked, unless the agent has it already."""
+        link = await self._link()
+        exchange = link.exchange("put_archive", msgspec.to_builtins(upload))
+        try:
+            await exchange.begin()
+            if await self._send_all(exchange, chunks):
+                await exchange.answer()
+        finally:
+            await exchange.leave()
+
+    async def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
+        """Yield a gzip-compressed tar of what matches *paths*."""
+        link = await self._link()
+        body = {"allocation_id": allocation_id, "paths": list(paths)}
+        async for frame in link.stream("get_archive", body):
+            if "part" in frame.header:
+                yield frame.payload
+
+    def exec(
+        self, allocation_id: AllocationId, request: ExecRequest
+    ) -> AbstractAsyncContextManager[ExecSession]:
+        """Run a command beside a running allocation; leaving the block ends it."""
+        return self._exec(allocation_id, request)
+
+    @asynccontextmanager
+    async def _exec(
+        self, allocation_id: AllocationId, request: ExecRequest
+    ) -> AsyncGenerator["HostSession", None]:
+        link = await self._link()
+        body = {"allocation_id": allocation_id, **msgspec.to_builtins(request)}
+        exchange = link.exchange("exec", body)
+        try:
+            await exchange.begin()
+            yield HostSession(exchange)
+        finally:
+            await exchange.leave()
+
+    # The agent itself
+
+    async def hello(self) -> Body:
+        """Return what the agent said of itself: its version, digest, process ID and boot ID."""
+        await self._link()
+        return self._opened.hello if self._opened is not None else {}
+
+    async def upgrade(self) -> None:
+        """Have the agent become the one of this installation; its tasks are not touched."""
+        agent = agent_file()
+        link = await self._link()
+        body = {"digest": agent.digest, "size_bytes": len(agent.data)}
+        exchange = link.exchange("upgrade", body)
+        try:
+            await exchange.begin()
+            if await self._send_all(exchange, _pieces(agent.data)):
+                await exchange.answer()
+        finally:
+            await exchange.leave()
+        await self.close()
+
+    # The link
+
+    async def _ask(self, verb: str, body: Body) -> Body:
+        link = await self._link()
+        return await link.request(verb, body, timeout_s=self._request_within_s)
+
+    async def _send_all(self, exchange: Exchange, chunks: AsyncIterator[bytes]) -> bool:
+        """Send every piece as there is room; return False if the answer came first."""
+        if not await exchange.wait_for_room():
+            return False
+        async for chunk in chunks:
+            for start in range(0, len(chunk), CHUNK_BYTES):
+                if not await exchange.send_input(chunk[start : start + CHUNK_BYTES]):
+                    return False
+        return await exchange.send_input(b"")
+
+    async def _link(self) -> Link:
+        async with self._opening:
+            if self._opened is not None and not self._opened.link.broken:
+                return self._opened.link
+            await self.close()
+            if anyio.current_time() < self._not_before:
+                wait_s = self._not_before - anyio.current_time()
+                raise PoolUnreachableError(
+                    f"The host cannot be reached; it is tried again in {wait_s:.1f} s."
+                )
+            try:
+                self._opened = await open_bridge(self._target)
+            except PoolUnreachableError:
+                wait_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2**self._failures)
+                self._failures += 1
+                self._not_before = anyio.current_time() + wait_s
+                raise
+            self._failures = 0
+            opened = self._opened
+        if opened.hello["agent_version"] < AGENT_VERSION and not self._upgraded:
+            self._upgraded = True
+            await self.upgrade()
+            return await self._link()
+        return opened.link
+
+
+class HostSession:
+    """A command running beside an allocation."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._output: list[bytes] = []
+        self._exit_code: int | None = None
+        self._turn = anyio.Lock()
+        self._taken = 0
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; empty closes it."""
+        for start in range(0, max(1, len(data)), CHUNK_BYTES):
+            while not self._exchange.has_room and self._exit_code is None:
+                await self._advance()
+            if self._exit_code is None:
+                await self._exchange.send_input(data[start : start + CHUNK_BYTES])
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell its terminal the new size."""
+        await self._exchange.send_window(rows, columns)
+
+    async def receive(self) -> bytes:
+        """Return some of its output; empty once it has ended."""
+        while not self._output and self._exit_code is None:
+            await self._advance()
+        return self._output.pop(0) if self._output else b""
+
+    async def wait(self) -> int:
+        """Return its exit code; output that nobody has received is let go."""
+        while self._exit_code is None:
+            await self.receive()
+        return self._exit_code
+
+    async def _advance(self) -> None:
+        """Take the next frame; sender and receiver take turns, so that neither waits for what the other took."""
+        taken = self._taken
+        async with self._turn:
+            if self._taken == taken:
+                self._keep(await self._exchange.next())
+                self._taken += 1
+
+    def _keep(self, frame: Frame) -> None:
+        if "part" in frame.header:
+            self._output.append(frame.payload)
+        elif "ok" in frame.header:
+            self._exit_code = frame.header["ok"]["exit_code"]
+
+
+async def _pieces(data: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield data[start : start + CHUNK_BYTES]

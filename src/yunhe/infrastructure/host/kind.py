@@ -1,0 +1,103 @@
+"""Hosts as kinds of engines: ``local`` is this machine, ``ssh`` any that the system's ssh reaches."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from yunhe.infrastructure.contract.engine import Engine
+from yunhe.infrastructure.contract.kind import Check, Target
+from yunhe.infrastructure.host.engine import HostEngine
+from yunhe.infrastructure.host.onboard import onboard
+from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost, SshHost
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
+
+_SHARED_OPTIONS = {
+    "root": "directory of the agent on the host",
+    "cpus": "cores to offer; all when left out",
+    "memory": "memory to offer; all when left out",
+    "first_uid": "first of the user IDs given to projects",
+}
+_SSH_OPTIONS = {
+    "port": "port of the SSH server",
+    "identity": "private key file",
+    "python": "Python to run the agent with",
+    "ssh_config": "configuration file for ssh, in place of the user's own",
+}
+
+
+class HostKind:
+    """Connects to hosts."""
+
+    def __init__(self, options: dict[str, str], read: Callable[[Target], HostTarget]) -> None:
+        self._options = options
+        self._read = read
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Every option this kind understands."""
+        return self._options
+
+    async def onboard(self, target: Target) -> AsyncIterator[Check]:
+        """Yield each step of getting an agent ready there, with how long it took."""
+        began = time.monotonic()
+        async for check in onboard(self._read(target)):
+            now = time.monotonic()
+            yield msgspec.structs.replace(check, seconds=now - began)
+            began = now
+
+    @asynccontextmanager
+    async def connect(self, target: Target) -> AsyncGenerator[Engine]:
+        """Hold a connection that mends itself."""
+        async with HostEngine(self._read(target)) as engine:
+            yield engine
+
+
+def local_kind() -> HostKind:
+    """Return the kind whose engine is an agent on this machine."""
+    return HostKind(
+        _SHARED_OPTIONS, lambda t: LocalHost(root=t.options.get("root", ""), declared=_declared(t))
+    )
+
+
+def ssh_kind() -> HostKind:
+    """Return the kind whose engine is an agent at the far end of ssh."""
+
+    def read(target: Target) -> HostTarget:
+        return SshHost(
+            destination=target.address,
+            port=_number(target, "port"),
+            identity_file=target.options.get("identity"),
+            options=("-F", target.options["ssh_config"]) if "ssh_config" in target.options else (),
+            root=target.options.get("root", ""),
+            python=target.options.get("python", "python3"),
+            declared=_declared(target),
+        )
+
+    return HostKind(_SHARED_OPTIONS | _SSH_OPTIONS, read)
+
+
+def _declared(target: Target) -> Declared:
+    options = target.options
+    try:
+        return Declared(
+            cpu_millis=parse_cpu_millis(options["cpus"]) if "cpus" in options else None,
+            memory_mib=parse_memory_mib(options["memory"]) if "memory" in options else None,
+            first_uid=_number(target, "first_uid"),
+        )
+    except ValueError as error:
+        raise InvalidInputError(str(error), fields=(FieldProblem("options", str(error)),)) from None
+
+
+def _number(target: Target, name: str) -> int | None:
+    text = target.options.get(name)
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise InvalidInputError(
+            f"The option {name} is a number.",
+            fields=(FieldProblem(f"options.{name}", "is not a number", text),),
+        )
+    return int(text)

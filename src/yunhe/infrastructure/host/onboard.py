@@ -1,0 +1,102 @@
+"""The first contact with a host, one named check after the other; the node is active only after the last."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import msgspec
+
+from yunhe.infrastructure.contract.kind import Check
+from yunhe.infrastructure.contract.model import Description, Inventory
+from yunhe.infrastructure.host.bridge import Opened, open_bridge
+from yunhe.infrastructure.host.package import agent_file
+from yunhe.infrastructure.host.target import HostTarget, LocalHost
+from yunhe.kernel.errors import YunheError
+from yunhe.kernel.units import show_cpu, show_memory
+
+ANSWER_WITHIN_S = 30.0
+
+
+class _Trouble(NamedTuple):
+    """What ssh or the far shell says when a check fails."""
+
+    check: str
+    pattern: str
+    remedy: str
+
+
+_BEFORE_THE_AGENT = ("reachable", "key accepted", "python found")
+_TROUBLES = (
+    _Trouble(
+        "key accepted",
+        r"Host key verification failed|host key for .* has changed|No .* host key is known",
+        "Connect once with ssh by hand and accept the host's key.",
+    ),
+    _Trouble(
+        "key accepted",
+        r"Permission denied|Too many authentication failures|no such identity",
+        "Add your public key to the account's authorized_keys (ssh-copy-id), or name a key with --identity.",
+    ),
+    _Trouble(
+        "python found",
+        r"python\S*: (command )?not found|python\S*: No such file|is too old for the agent",
+        "Install Python 3.8 or newer on the host, or name one with --python.",
+    ),
+    _Trouble(
+        "agent started",
+        r"may not be entered by others|does not start|Permission denied: '|Read-only file system|No space left",
+        "Choose another root for the agent with --root.",
+    ),
+)
+_NOT_REACHED = "Check the name, the port and the network: ssh to it by hand should work without a password."
+
+
+async def onboard(target: HostTarget) -> AsyncIterator[Check]:
+    """Try everything a host needs to serve, in order, and yield each result; stop at the first that fails."""
+    try:
+        opened = await open_bridge(target)
+    except YunheError as error:
+        for check in _checks_before(error.problem, local=isinstance(target, LocalHost)):
+            yield check
+        return
+    try:
+        async for check in _checks_after(opened, local=isinstance(target, LocalHost)):
+            yield check
+    except YunheError as error:
+        yield Check(step="agent answers", ok=False, detail=error.problem, remedy=error.remedy)
+    finally:
+        await opened.link.close()
+
+
+async def _checks_after(opened: Opened, *, local: bool) -> AsyncIterator[Check]:
+    if not local:
+        yield Check(step="reachable", ok=True)
+        yield Check(step="key accepted", ok=True)
+    yield Check(step="python found", ok=True, detail=opened.hello["python"])
+    size = f"{len(agent_file().data) / 1000:.0f} kB" if opened.sent_bytes else "already there"
+    yield Check(step="agent sent", ok=True, detail=size)
+    answer = await opened.link.request("describe", {}, timeout_s=ANSWER_WITHIN_S)
+    description = msgspec.convert(answer, Description)
+    yield Check(step="agent started", ok=True, detail=f"version {description.version}")
+    yield Check(step="limits", ok=True, detail=f"{description.limits}, {description.isolation}")
+    answer = await opened.link.request("inventory", {}, timeout_s=ANSWER_WITHIN_S)
+    node = msgspec.convert(answer, Inventory).nodes[0]
+    words = f"{show_cpu(node.total.cpu_millis)} cores, {show_memory(node.total.memory_mib)}"
+    yield Check(step="capacity", ok=True, detail=words)
+
+
+def _checks_before(problem: str, *, local: bool) -> list[Check]:
+    """Return the checks that must have passed, and the one that *problem* tells of."""
+    failed, remedy = (
+        ("agent started", "See agent.log in the agent's root.") if local else ("reachable", _NOT_REACHED)
+    )
+    for trouble in _TROUBLES:
+        if re.search(trouble.pattern, problem):
+            failed, remedy = trouble.check, trouble.remedy
+            break
+    order = () if local else _BEFORE_THE_AGENT
+    passed = order[: order.index(failed)] if failed in order else order
+    return [
+        *(Check(step=name, ok=True) for name in passed),
+        Check(step=failed, ok=False, detail=problem, remedy=remedy),
+    ]

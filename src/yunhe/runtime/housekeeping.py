@@ -1,0 +1,37 @@
+"""Housekeeping: forgetting what nobody will ask for again."""
+
+import anyio
+from sqlalchemy.engine import Connection
+
+from yunhe.kernel.clock import Clock
+from yunhe.storage import outbox
+from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Database
+from yunhe.trading.applications.store import forget_before
+
+EVERY_S = 600.0
+EVENTS_KEPT_S = 7 * 86400.0
+KEYS_KEPT_S = 7 * 86400.0
+BLOBS_KEPT_S = 30 * 86400.0
+
+
+class Housekeeping:
+    """Drops old facts, idempotency keys and archives; repeating it is harmless."""
+
+    def __init__(self, database: Database, blobs: Blobs, clock: Clock) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Clean up until cancelled."""
+        while True:
+            now = self._clock()
+
+            def forget(connection: Connection, now: float = now) -> None:
+                outbox.forget_before(connection, now - EVENTS_KEPT_S)
+                forget_before(connection, now - KEYS_KEPT_S)
+
+            await self._database.write(forget)
+            await self._blobs.forget_before(now - BLOBS_KEPT_S)
+            await anyio.sleep(EVERY_S)

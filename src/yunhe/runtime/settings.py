@@ -1,0 +1,46 @@
+"""What a server process can be told: where its data is, which database, where it listens."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+DEFAULT_PORT = 8600
+
+
+class Role(StrEnum):
+    """Which half of the platform a process hosts."""
+
+    ALL = "all"
+    API = "api"
+    """Answers requests; starts nothing on pools."""
+    WORKER = "worker"
+    """Claims rows and drives pools; answers only ``/ready`` and ``/modules``."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one server process; the defaults serve at once on one machine."""
+
+    home: Path
+    """Where SQLite, the vault's key and the local agent live."""
+    database_url: str = ""
+    """Empty: SQLite below ``home``. Otherwise ``postgresql://…``."""
+    role: Role = Role.ALL
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    upload_limit_bytes: int = 1024**3
+    usage_retention_s: float = 30 * 86400.0
+    encode_calls: bool = False
+    """Encode and decode every call between sub-modules, as if they were in other processes."""
+
+    def resolved_database_url(self) -> str:
+        """Return the database to use."""
+        return self.database_url or f"sqlite:///{self.home / 'yunhe.db'}"
+
+
+def default_home() -> Path:
+    """Return ``$YUNHE_HOME``, or ``~/.yunhe``."""
+    return Path(os.environ.get("YUNHE_HOME") or Path.home() / ".yunhe")

@@ -1,0 +1,256 @@
+"""Starting a process of the platform: every built sub-module in dependency order, stopped in reverse."""
+
+import fcntl
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.keeper import Keeper
+from yunhe.control.plugins.service import PluginService
+from yunhe.infrastructure.contract.kind import Kind
+from yunhe.infrastructure.host.kind import local_kind, ssh_kind
+from yunhe.kernel.clock import Clock, system_clock
+from yunhe.kernel.errors import ConflictError
+from yunhe.observability.supervise import supervise
+from yunhe.runtime.housekeeping import Housekeeping
+from yunhe.runtime.modules import start_order
+from yunhe.runtime.platform import Platform
+from yunhe.runtime.seam import encoded
+from yunhe.runtime.settings import Role, Settings
+from yunhe.scheduling.orchestration.interface import Orchestration
+from yunhe.scheduling.orchestration.service import OrchestrationService
+from yunhe.scheduling.orchestration.workers import Workers
+from yunhe.scheduling.perception.interface import Perception
+from yunhe.scheduling.perception.service import PerceptionService, UsageFeed
+from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Database, metadata
+from yunhe.storage.migrate import migrate
+from yunhe.storage.notices import Notices
+from yunhe.storage.vault import Vault
+from yunhe.trading.accounts.interface import Accounts
+from yunhe.trading.accounts.service import AccountService
+from yunhe.trading.applications.interface import Applications
+from yunhe.trading.applications.service import ApplicationService
+from yunhe.trading.demand.interface import Demands
+from yunhe.trading.demand.service import DemandService
+from yunhe.trading.trades.interface import Trades
+from yunhe.trading.trades.service import Biller, TradeService
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+def default_kinds() -> dict[str, Kind]:
+    """Return every kind of engine this platform can connect."""
+    return {"local": local_kind(), "ssh": ssh_kind()}
+
+
+def first_key_path(home: Path) -> Path:
+    """Return where the first key is left for whoever set the platform up."""
+    return home / "first.key"
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, *, kinds: Mapping[str, Kind] | None = None, clock: Clock = system_clock
+) -> AsyncGenerator[Platform]:
+    """Run every built sub-module of this process's role until the block ends."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with AsyncExitStack() as stack:
+        url = settings.resolved_database_url()
+        if url.startswith("sqlite"):
+            stack.enter_context(_only_process(settings.home))
+        database = Database(url)
+        stack.callback(database.close)
+        await migrate(database)
+        if database.is_sqlite:
+            await database.write(_end_old_leases)
+        start = _Start(settings, database, dict(kinds or default_kinds()), clock)
+        for name in start_order():
+            await stack.enter_async_context(start.submodule(name))
+            log.info("sub-module started", extra={"submodule": name})
+        yield start.platform()
+
+
+class _Start:
+    """Builds each sub-module when its turn comes; by then all it needs is there."""
+
+    def __init__(self, settings: Settings, database: Database, kinds: dict[str, Kind], clock: Clock) -> None:
+        self._settings = settings
+        self._database = database
+        self._kinds = kinds
+        self._clock = clock
+        self._owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._works = settings.role is not Role.API
+        self._vault = Vault.at(settings.home / "vault.key")
+        self._blobs = Blobs(database, clock, settings.upload_limit_bytes)
+        self._notices = Notices(database)
+        self._services: dict[type, object] = {}
+
+    def submodule(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Return the block during which the sub-module *name* runs."""
+        starters: dict[str, Callable[[], AbstractAsyncContextManager[None]]] = {
+            "plugins": self._start_plugins,
+            "perception": self._start_perception,
+            "orchestration": self._start_orchestration,
+            "accounts": self._start_accounts,
+            "demand": self._start_demand,
+            "trades": self._start_trades,
+            "applications": self._start_applications,
+        }
+        return starters[name]()
+
+    def platform(self) -> Platform:
+        """Return what the doors see."""
+        return Platform(
+            settings=self._settings,
+            accounts=self._get(Accounts),
+            applications=self._get(Applications),
+            orchestration=self._get(Orchestration),
+            perception=self._get(Perception),
+            plugins=self._get(Plugins),
+            trades=self._get(Trades),
+        )
+
+    def _provide(self, interface: type[T], service: T) -> None:
+        self._services[interface] = encoded(interface, service) if self._settings.encode_calls else service
+
+    def _get(self, interface: type[T]) -> T:
+        return self._services[interface]  # pyright: ignore[reportReturnType] - keyed by its own type
+
+    @asynccontextmanager
+    async def _start_plugins(self) -> AsyncGenerator[None]:
+        service = PluginService(self._database, self._blobs, self._kinds, self._clock)
+        self._provide(Plugins, service)
+        async with service.running():
+            if not self._works:
+                yield
+                return
+            keeper = Keeper(self._database, service, self._owner, self._clock)
+            async with _loops({"keeper": keeper.run}):
+                yield
+
+    @asynccontextmanager
+    async def _start_perception(self) -> AsyncGenerator[None]:
+        plugins = self._get(Plugins)
+        self._provide(Perception, PerceptionService(self._database, plugins, self._clock))
+        feed = UsageFeed(
+            self._database,
+            plugins,
+            self._clock,
+            owner=self._owner,
+            retention_s=self._settings.usage_retention_s,
+        )
+        async with _loops({"usage feed": feed.run} if self._works else {}):
+            yield
+
+    @asynccontextmanager
+    async def _start_orchestration(self) -> AsyncGenerator[None]:
+        perception, plugins = self._get(Perception), self._get(Plugins)
+        service = OrchestrationService(
+            self._database, self._blobs, self._notices, perception, plugins, self._clock
+        )
+        self._provide(Orchestration, service)
+        async with AsyncExitStack() as stack:
+            if self._works:
+                workers = Workers(
+                    self._database,
+                    self._notices,
+                    self._vault,
+                    (perception, plugins),
+                    self._clock,
+                    self._owner,
+                )
+                await stack.enter_async_context(workers.running())
+            await stack.enter_async_context(_loops({"notices": self._notices.run}))
+            yield
+
+    @asynccontextmanager
+    async def _start_accounts(self) -> AsyncGenerator[None]:
+        service = AccountService(self._database, self._vault, self._clock)
+        self._provide(Accounts, service)
+        path = first_key_path(self._settings.home)
+        await service.bootstrap(lambda key: _leave_key(path, key))
+        yield
+
+    @asynccontextmanager
+    async def _start_demand(self) -> AsyncGenerator[None]:
+        self._provide(Demands, DemandService())
+        yield
+
+    @asynccontextmanager
+    async def _start_trades(self) -> AsyncGenerator[None]:
+        self._provide(Trades, TradeService(self._database, self._get(Perception), self._clock))
+        loops = {"biller": Biller(self._database, self._clock).run} if self._works else {}
+        async with _loops(loops):
+            yield
+
+    @asynccontextmanager
+    async def _start_applications(self) -> AsyncGenerator[None]:
+        service = ApplicationService(
+            self._database,
+            self._blobs,
+            self._get(Accounts),
+            self._get(Demands),
+            self._get(Orchestration),
+            self._clock,
+        )
+        self._provide(Applications, service)
+        housekeeping = Housekeeping(self._database, self._blobs, self._clock)
+        async with _loops({"housekeeping": housekeeping.run} if self._works else {}):
+            yield
+
+
+@contextmanager
+def _only_process(home: Path) -> Generator[None]:
+    """Hold the home's lock: SQLite serves one process, and its leases of before are then surely nobody's."""
+    handle = os.open(home / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError(
+                f"Another server runs on {home}.",
+                remedy="Stop it first (yunhe down), choose another home, or use PostgreSQL for several processes.",
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _end_old_leases(connection: Connection) -> None:
+    for table in metadata.tables.values():
+        if "lease_until" in table.c:
+            connection.execute(table.update().values(lease_owner="", lease_until=0))
+
+
+def _leave_key(path: Path, text: str) -> None:
+    fresh = path.with_suffix(f".{os.getpid()}.new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(handle)
+    fresh.replace(path)
+
+
+@asynccontextmanager
+async def _loops(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncGenerator[None]:
+    """Run background loops until the block ends."""
+    async with anyio.create_task_group() as tasks:
+        for name, loop in loops.items():
+            tasks.start_soon(supervise, name, loop)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,242 @@
+"""The placer: takes pending jobs in order, decides, and writes the allocations down before anything is sent.
+
+Placing is optimistic and has no leader: any process may decide for any pending job. What is written is guarded by the
+job still being pending and by the node still having room, both checked in the transaction that writes it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import anyio
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.model import Meters
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.ids import AllocationId, JobId, NodeId, new_id
+from yunhe.kernel.resources import Accelerators, Resources
+from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.orchestration import store
+from yunhe.scheduling.orchestration.decide import decide
+from yunhe.scheduling.orchestration.model import Placed, Waiting
+from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.store import AllocationState
+from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, NODES
+from yunhe.scheduling.perception.interface import Perception
+from yunhe.scheduling.perception.snapshot import Snapshot
+from yunhe.storage.database import AnyRow, Database, insert_if_missing
+
+TICK_S = 1.0
+PAGE = 500
+PLACED_PER_CYCLE = 200
+
+log = logging.getLogger(__name__)
+
+Taken = Callable[[JobId, int], None]
+"""Told of each job this process has placed, with the token of its lease."""
+
+
+class Placer:
+    """Decides for pending jobs, again and again."""
+
+    def __init__(
+        self,
+        database: Database,
+        perception: Perception,
+        clock: Clock,
+        *,
+        owner: str,
+        lease_s: float,
+        taken: Taken,
+    ) -> None:
+        self._database = database
+        self._perception = perception
+        self._clock = clock
+        self._owner = owner
+        self._lease_s = lease_s
+        self._taken = taken
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        """Say that something changed: a job came, or room did."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Place until cancelled."""
+        while True:
+            self._woken = anyio.Event()
+            if await self.cycle() < PLACED_PER_CYCLE:
+                with anyio.move_on_after(TICK_S):
+                    await self._woken.wait()
+
+    async def cycle(self) -> int:
+        """Go through the pending jobs once, and return how many were placed."""
+        promised = await self._database.read(store.promised)
+        snapshot: Snapshot | None = None
+        totals: dict[NodeId, Resources] = {}
+        waiting: dict[str, Waiting] = {}
+        placed: list[tuple[AnyRow, Placed]] = []
+        after = ""
+        while len(placed) < PLACED_PER_CYCLE:
+            page = await self._database.read(
+                lambda c, w=set(waiting), a=after: _pending(c, w, a, self._clock())
+            )
+            if not page:
+                break
+            if snapshot is None:
+                snapshot = await self._perception.snapshot(promised)
+                totals = _totals(snapshot, promised)
+            for row in page:
+                after = row.id
+                if row.shape in waiting:
+                    continue
+                decision = decide(store.pending_order(row), snapshot)
+                if isinstance(decision, Waiting):
+                    waiting[row.shape] = decision
+                    continue
+                snapshot = _after(snapshot, decision)
+                placed.append((row, decision))
+        if waiting:
+            await self._explain(waiting)
+        if placed:
+            failpoint("place-before-commit")
+            taken = await self._database.write(lambda c: self._write(c, placed, totals))
+            failpoint("place-after-commit")
+            for job_id, token in taken:
+                self._taken(job_id, token)
+        return len(placed)
+
+    async def _explain(self, waiting: dict[str, Waiting]) -> None:
+        """Write why jobs wait, where that has changed."""
+
+        def write(connection: Connection) -> None:
+            for shape, decision in waiting.items():
+                reason = _reason(decision)
+                connection.execute(
+                    JOBS.update()
+                    .where(JOBS.c.state == JobState.PENDING, JOBS.c.shape == shape, JOBS.c.reason != reason)
+                    .values(reason=reason)
+                )
+
+        def stale(connection: Connection) -> bool:
+            rows = connection.execute(
+                sa.select(JOBS.c.shape, JOBS.c.reason)
+                .distinct()
+                .where(JOBS.c.state == JobState.PENDING, JOBS.c.shape.in_(list(waiting)))
+            )
+            return any(row.reason != _reason(waiting[row.shape]) for row in rows)
+
+        if await self._database.read(stale):
+            await self._database.write(write)
+
+    def _write(
+        self, connection: Connection, placed: list[tuple[AnyRow, Placed]], totals: dict[NodeId, Resources]
+    ) -> list[tuple[JobId, int]]:
+        nodes = sorted({decision.assignments[0].node_id for _, decision in placed})
+        _lock(connection, nodes)
+        promised = store.promised(connection, nodes)
+        taken: list[tuple[JobId, int]] = []
+        for row, decision in placed:
+            goes = decision.assignments[0]
+            held = promised.get(goes.node_id, Resources())
+            if not totals[goes.node_id].covers(held.plus(goes.resources)):
+                continue  # another process gave the room away since the snapshot; the next cycle decides anew
+            if self._take(connection, row, decision):
+                promised[goes.node_id] = held.plus(goes.resources)
+                taken.append((JobId(row.id), row.lease_token + 1))
+        return taken
+
+    def _take(self, connection: Connection, row: AnyRow, decision: Placed) -> bool:
+        """Make a pending job ours with an allocation; False when it is not pending any more."""
+        now = self._clock()
+        allocation_id = AllocationId(new_id("alloc", now))
+        won = connection.execute(
+            JOBS.update()
+            .where(
+                JOBS.c.id == row.id, JOBS.c.state == JobState.PENDING, JOBS.c.lease_token == row.lease_token
+            )
+            .values(
+                state=JobState.STARTING,
+                reason="",
+                attempts=JOBS.c.attempts + 1,
+                allocation_id=allocation_id,
+                decision=msgspec.json.encode(decision),
+                decided_at=now,
+                lease_owner=self._owner,
+                lease_until=now + self._lease_s,
+                lease_token=row.lease_token + 1,
+            )
+        )
+        if won.rowcount != 1:
+            return False
+        goes, chosen = decision.assignments[0], decision.candidates[0]
+        resources = msgspec.json.encode(goes.resources)
+        connection.execute(
+            ALLOCATIONS.insert().values(
+                id=allocation_id,
+                job_id=row.id,
+                number=row.attempts + 1,
+                pool_id=goes.pool_id,
+                pool_name=chosen.pool_name,
+                node_id=goes.node_id,
+                state=AllocationState.INTENDED,
+                resources=resources,
+                held=resources,
+                meters=msgspec.json.encode(Meters()),
+            )
+        )
+        store.tell(connection, JobId(row.id), row.project_id, JobState.STARTING, now)
+        return True
+
+
+def _pending(connection: Connection, waiting: Iterable[str], after: str, now: float) -> list[AnyRow]:
+    columns = (JOBS.c.id, JOBS.c.shape, JOBS.c.project_id, JOBS.c.job_order, JOBS.c.avoid_pools)
+    query = (
+        sa.select(*columns, JOBS.c.attempts, JOBS.c.lease_token)
+        .where(JOBS.c.state == JobState.PENDING, JOBS.c.id > after, JOBS.c.due_at <= now)
+        .order_by(JOBS.c.id)
+        .limit(PAGE)
+    )
+    if waiting:
+        query = query.where(JOBS.c.shape.not_in(list(waiting)))
+    return list(connection.execute(query))
+
+
+def _lock(connection: Connection, nodes: list[NodeId]) -> None:
+    """Let no other process give out room on these nodes until this transaction ends."""
+    for node in nodes:
+        insert_if_missing(connection, NODES, id=node)
+    connection.execute(
+        sa.select(NODES.c.id).where(NODES.c.id.in_(nodes)).order_by(NODES.c.id).with_for_update()
+    )
+
+
+def _after(snapshot: Snapshot, decision: Placed) -> Snapshot:
+    goes = decision.assignments[0]
+    return snapshot.after(snapshot.node_ids.index(goes.node_id), goes.resources)
+
+
+def _totals(snapshot: Snapshot, promised: dict[NodeId, Resources]) -> dict[NodeId, Resources]:
+    """Return what each node has in all: what the snapshot says is free, and what was promised when it was taken."""
+    return {
+        node: Resources(
+            cpu_millis=int(snapshot.cpu_free_millis[row]),
+            memory_mib=int(snapshot.memory_free_mib[row]),
+            disk_mib=int(snapshot.disk_free_mib[row]),
+            accelerators=tuple(
+                Accelerators(kind, int(column[row]))
+                for kind, column in snapshot.accelerators_free_milli.items()
+            ),
+        ).plus(promised.get(node, Resources()))
+        for row, node in enumerate(snapshot.node_ids)
+    }
+
+
+def _reason(decision: Waiting) -> str:
+    """Say in one line why a job waits: the nearest misses first."""
+    if not decision.rejected:
+        return "no pool is connected; add one: yunhe pool add"
+    shown = "; ".join(f"{r.pool_name}: {r.detail}" for r in decision.rejected[:3])
+    more = len(decision.rejected) - 3
+    return shown + (f"; and {more} more pools" if more > 0 else "")

@@ -1,0 +1,264 @@
+"""Orchestration: takes orders for jobs, tells of them, and runs what places and drives them."""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.model import ExecRequest, ExecSession
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.errors import ConflictError, NotFoundError, PoolUnreachableError, UnsupportedError
+from yunhe.kernel.ids import JobId, NodeId
+from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.orchestration import resizing, store
+from yunhe.scheduling.orchestration.decide import decide
+from yunhe.scheduling.orchestration.events import JOB_ASKED
+from yunhe.scheduling.orchestration.jobs import (
+    Attempt,
+    Explanation,
+    Job,
+    JobFilter,
+    JobOrder,
+    JobPage,
+    LogPiece,
+)
+from yunhe.scheduling.orchestration.model import Decision, Demand
+from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.orchestration.tables import JOBS
+from yunhe.scheduling.perception.interface import Perception
+from yunhe.storage import outbox
+from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Database
+from yunhe.storage.notices import Notices
+
+RESIZE_WAIT_S = 15.0
+CHANGE_WAIT_S = 5.0
+LIVE_LOG_RETRY_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class OrchestrationService:
+    """Implements ``Orchestration``; what places and drives jobs runs beside it (``workers``)."""
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: Blobs,
+        notices: Notices,
+        perception: Perception,
+        plugins: Plugins,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._notices = notices
+        self._perception = perception
+        self._plugins = plugins
+        self._clock = clock
+
+    async def submit(self, orders: tuple[JobOrder, ...]) -> tuple[Job, ...]:
+        """Accept every order, or none."""
+        now = self._clock()
+
+        def write(connection: Connection) -> tuple[Job, ...]:
+            ids = store.insert_jobs(connection, orders, now)
+            failpoint("submit-before-commit")
+            return store.read_many(connection, ids)
+
+        jobs = await self._database.write(write)
+        failpoint("submit-after-commit")
+        self._notices.poke()
+        return jobs
+
+    async def plan(self, demand: Demand) -> Decision:
+        """Return what would be decided now."""
+        promised = await self._database.read(store.promised)
+        return decide(demand, await self._perception.snapshot(promised))
+
+    async def job(self, job_id: JobId) -> Job:
+        """Return one job."""
+        return await self._database.read(lambda connection: store.read_job(connection, job_id))
+
+    async def jobs(self, which: JobFilter) -> JobPage:
+        """Return jobs, newest first."""
+        return await self._database.read(lambda connection: store.read_jobs(connection, which))
+
+    async def stop(self, job_id: JobId) -> Job:
+        """Ask a job to end."""
+        now = self._clock()
+
+        def write(connection: Connection) -> Job:
+            job = store.read_job(connection, job_id)
+            if job.state in FINAL or job.stop_requested:
+                return job
+            ended = connection.execute(
+                JOBS.update()
+                .where(JOBS.c.id == job_id, JOBS.c.state == JobState.PENDING)
+                .values(
+                    state=JobState.STOPPED, reason="stopped on request", ended_at=now, stop_requested=True
+                )
+            )
+            if ended.rowcount:
+                store.tell(connection, job_id, job.project_id, JobState.STOPPED, now)
+            else:
+                connection.execute(JOBS.update().where(JOBS.c.id == job_id).values(stop_requested=True))
+                outbox.append(connection, JOB_ASKED, job_id, now, {"stop": True})
+            return store.read_job(connection, job_id)
+
+        job = await self._database.write(write)
+        failpoint("stop-after-intent")
+        self._notices.poke()
+        return job
+
+    async def resize(self, job_id: JobId, resources: Resources) -> Job:
+        """Change a running job's limits in place."""
+        totals: dict[NodeId, Resources] = {
+            node.id: node.total for pool in await self._plugins.pools() for node in pool.nodes
+        }
+        now = self._clock()
+        await self._database.write(lambda c: resizing.intend(c, job_id, resources, totals, now))
+        failpoint("resize-after-intent")
+        self._notices.poke()
+        with anyio.move_on_after(RESIZE_WAIT_S):
+            while True:
+                waiter = self._notices.waiter(job_id)
+                pending, problem = await self._database.read(lambda c: _resize_state(c, job_id))
+                if problem:
+                    raise UnsupportedError(
+                        f"The pool could not resize it: {problem}", remedy="The job keeps its old size."
+                    )
+                if not pending:
+                    return await self.job(job_id)
+                with anyio.move_on_after(CHANGE_WAIT_S):
+                    await waiter.wait()
+        raise PoolUnreachableError(
+            "The pool has not answered yet; the resize stays ordered.", remedy=f"See: yunhe ps {job_id}."
+        )
+
+    async def explain(self, job_id: JobId) -> Explanation:
+        """Return the decision behind a job's place, or why it waits."""
+        job = await self.job(job_id)
+        now = self._clock()
+        if job.state is JobState.PENDING:
+            decision = await self.plan(job.demand)
+            return Explanation(job=job, decision=decision, decided_at=now, waiting_s=now - job.submitted_at)
+        row = await self._database.read(
+            lambda c: c.execute(
+                sa.select(JOBS.c.decision, JOBS.c.decided_at).where(JOBS.c.id == job_id)
+            ).one()
+        )
+        decision = None if row.decision is None else msgspec.json.decode(row.decision, type=Decision)
+        return Explanation(job=job, decision=decision, decided_at=row.decided_at)
+
+    async def changes(self, job_id: JobId) -> AsyncIterator[Job]:
+        """Yield the job now and whenever it changes, until it has ended."""
+        last: Job | None = None
+        while True:
+            waiter = self._notices.waiter(job_id)
+            job = await self.job(job_id)
+            if job != last:
+                last = job
+                yield job
+            if job.state in FINAL:
+                return
+            with anyio.move_on_after(CHANGE_WAIT_S):
+                await waiter.wait()
+
+    async def logs(
+        self, job_id: JobId, *, attempt: int = 0, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogPiece]:
+        """Yield the output of an attempt (0: of all, from the first) from *offset*."""
+        number = attempt or 1
+        while True:
+            waiter = self._notices.waiter(job_id)
+            job = await self.job(job_id)
+            if number > len(job.attempts):
+                if job.state in FINAL or not follow or attempt:
+                    return
+                with anyio.move_on_after(CHANGE_WAIT_S):
+                    await waiter.wait()
+                continue
+            current = job.attempts[number - 1]
+            async for piece in self._kept_logs(current, offset):
+                offset = piece.offset + len(piece.data)
+                yield piece
+            if current.over:
+                if attempt:
+                    return
+                number, offset = number + 1, 0
+                continue
+            async for piece in self._live_logs(current, offset, follow=follow):
+                offset = piece.offset + len(piece.data)
+                yield piece
+            if not follow:
+                return
+            with anyio.move_on_after(LIVE_LOG_RETRY_S):
+                await waiter.wait()
+
+    async def _kept_logs(self, attempt: Attempt, offset: int) -> AsyncIterator[LogPiece]:
+        while True:
+            found = await self._database.read(lambda c, o=offset: store.read_log(c, attempt.allocation_id, o))
+            if found is None:
+                return
+            start, data = found
+            yield LogPiece(attempt=attempt.number, offset=start, data=data)
+            offset = start + len(data)
+
+    async def _live_logs(self, attempt: Attempt, offset: int, *, follow: bool) -> AsyncIterator[LogPiece]:
+        """Yield what the pool has beyond what is kept; nothing while it does not answer or knows nothing yet."""
+        try:
+            async for chunk in self._plugins.logs(
+                attempt.pool_id, attempt.allocation_id, offset=offset, follow=follow
+            ):
+                yield LogPiece(attempt=attempt.number, offset=chunk.offset, data=chunk.data)
+        except (NotFoundError, PoolUnreachableError) as error:
+            log.debug(
+                "live log not there", extra={"allocation": attempt.allocation_id, "problem": str(error)}
+            )
+
+    async def outputs(self, job_id: JobId) -> AsyncIterator[bytes]:
+        """Yield the gzip-compressed tar of what the job left as outputs."""
+        job = await self.job(job_id)
+        if job.outputs_blob is None:
+            raise NotFoundError(
+                f"Job {job_id} has left no outputs.",
+                remedy="Name them under outputs: in the task; while it runs, use yunhe cp for any file.",
+            )
+        async for chunk in self._blobs.chunks(job.outputs_blob):
+            yield chunk
+
+    async def files(self, job_id: JobId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
+        """Yield a gzip-compressed tar of *paths* of a running job's directory."""
+        attempt = await self._running(job_id)
+        async for chunk in self._plugins.files(attempt.pool_id, attempt.allocation_id, paths):
+            yield chunk
+
+    @asynccontextmanager
+    async def exec(self, job_id: JobId, request: ExecRequest) -> AsyncGenerator[ExecSession]:
+        """Run a command beside a running job."""
+        attempt = await self._running(job_id)
+        async with self._plugins.exec(attempt.pool_id, attempt.allocation_id, request) as session:
+            yield session
+
+    async def _running(self, job_id: JobId) -> Attempt:
+        job = await self.job(job_id)
+        if job.state is not JobState.RUNNING:
+            raise ConflictError(
+                f"Job {job_id} is {job.state}, not running.",
+                remedy="Its outputs and log stay: yunhe cp, yunhe logs.",
+            )
+        return job.attempts[-1]
+
+
+def _resize_state(connection: Connection, job_id: JobId) -> tuple[bool, str]:
+    row = connection.execute(
+        sa.select(JOBS.c.resize_to, JOBS.c.resize_problem).where(JOBS.c.id == job_id)
+    ).one()
+    return row.resize_to is not None, row.resize_problem

@@ -1,0 +1,86 @@
+"""The watcher: one long poll per pool that has our allocations, and whoever drives them is woken by news."""
+
+import logging
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.model import Observed
+from yunhe.kernel.errors import YunheError
+from yunhe.kernel.ids import AllocationId, PoolId
+
+WAIT_S = 15.0
+RETRY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+Poke = Callable[[AllocationId], None]
+
+
+class Watcher:
+    """Knows what each watched pool last said of its allocations."""
+
+    def __init__(self, plugins: Plugins, poke: Poke) -> None:
+        self._plugins = plugins
+        self._poke = poke
+        self._wanted: dict[PoolId, int] = {}
+        self._watched: set[PoolId] = set()
+        self._seen: dict[PoolId, dict[AllocationId, Observed]] = {}
+        self._looks: dict[PoolId, int] = {}
+        self._finished: dict[PoolId, int] = {}
+
+    def want(self, tasks: TaskGroup, pool_id: PoolId) -> None:
+        """Watch a pool as long as somebody wants it."""
+        self._wanted[pool_id] = self._wanted.get(pool_id, 0) + 1
+        if pool_id not in self._watched:  # a watch that is not wanted any more goes on until its look is over
+            self._watched.add(pool_id)
+            tasks.start_soon(self._watch, pool_id)
+
+    def unwant(self, pool_id: PoolId) -> None:
+        """Stop wanting a pool; the last one to do so ends the watch."""
+        self._wanted[pool_id] -= 1
+        if not self._wanted[pool_id]:
+            del self._wanted[pool_id]
+
+    def looks_begun(self, pool_id: PoolId) -> int:
+        """Return the number of the last look that was begun."""
+        return self._looks.get(pool_id, 0)
+
+    def seen(self, pool_id: PoolId, allocation_id: AllocationId) -> Observed | None:
+        """Return what was last seen of an allocation."""
+        return self._seen.get(pool_id, {}).get(allocation_id)
+
+    def surely_gone(self, pool_id: PoolId, allocation_id: AllocationId, *, begun_at_look: int) -> bool:
+        """Return whether a look begun after that one came back without the allocation."""
+        looked = self._finished.get(pool_id, 0) > begun_at_look
+        return looked and pool_id in self._seen and allocation_id not in self._seen[pool_id]
+
+    async def _watch(self, pool_id: PoolId) -> None:
+        try:
+            await self._look_while_wanted(pool_id)
+        finally:
+            self._watched.discard(pool_id)
+            self._seen.pop(pool_id, None)
+
+    async def _look_while_wanted(self, pool_id: PoolId) -> None:
+        version = -1
+        while pool_id in self._wanted:
+            look = self._looks[pool_id] = self._looks.get(pool_id, 0) + 1
+            try:
+                observation = await self._plugins.observe(pool_id, beyond=version, wait_s=WAIT_S)
+            except YunheError as error:
+                log.info("observe failed, will retry", extra={"pool": pool_id, "problem": str(error)})
+                version = -1
+                await anyio.sleep(RETRY_S)
+                continue
+            version = observation.version
+            before = self._seen.get(pool_id, {})
+            now = {seen.allocation_id: seen for seen in observation.allocations}
+            self._seen[pool_id] = now
+            self._finished[pool_id] = look
+            for allocation_id in before.keys() | now.keys():
+                old, new = before.get(allocation_id), now.get(allocation_id)
+                if old is None or new is None or old.phase is not new.phase:
+                    self._poke(allocation_id)

@@ -1,0 +1,25 @@
+"""What others may ask of perception."""
+
+from typing import Protocol
+
+from yunhe.control.plugins.model import UsageMinute
+from yunhe.kernel.ids import AllocationId, NodeId, PoolId
+from yunhe.kernel.money import Prices, Tier
+from yunhe.kernel.resources import Resources
+from yunhe.scheduling.perception.snapshot import Snapshot
+
+
+class Perception(Protocol):
+    """Owns what is known of the world: snapshots for decisions, usage for everybody."""
+
+    async def snapshot(self, promised: dict[NodeId, Resources]) -> Snapshot:
+        """Encapsulate the world as known now, less what is promised on each node."""
+        ...
+
+    async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
+        """Take note of what a pool charges, for decisions to weigh."""
+        ...
+
+    async def usage(self, allocation_id: AllocationId, *, since: float = 0.0) -> tuple[UsageMinute, ...]:
+        """Return an allocation's use, minute by minute, as far as it is kept."""
+        ...

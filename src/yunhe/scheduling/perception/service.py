@@ -1,0 +1,147 @@
+"""Perception: what is known of the world, encapsulated for decisions and kept for everybody."""
+
+import logging
+
+import anyio
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.model import Pool, PoolNode, PoolState, UsageMinute
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.errors import YunheError
+from yunhe.kernel.ids import AllocationId, NodeId, PoolId
+from yunhe.kernel.money import Prices, Tier
+from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.perception import store
+from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
+from yunhe.storage import leases
+from yunhe.storage.database import Database, insert_if_missing
+
+FEED_EVERY_S = 15.0
+LEASE_S = 60.0
+NOTHING = Resources()
+
+log = logging.getLogger(__name__)
+
+
+class PerceptionService:
+    """Implements ``Perception``."""
+
+    def __init__(self, database: Database, plugins: Plugins, clock: Clock) -> None:
+        self._database = database
+        self._plugins = plugins
+        self._clock = clock
+
+    async def snapshot(self, promised: dict[NodeId, Resources]) -> Snapshot:
+        """Encapsulate the world as known now, less what is promised on each node."""
+        pools = await self._plugins.pools()
+        prices = await self._database.read(store.read_prices)
+        now = self._clock()
+        return build_snapshot(
+            [_pool_facts(pool, prices.get(pool.id)) for pool in pools],
+            [
+                _node_facts(node, promised.get(node.id, NOTHING))
+                for pool in pools
+                for node in pool.nodes
+                if node.ready
+            ],
+            version=int(now * 1000),
+            taken_at=now,
+        )
+
+    async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
+        """Take note of what a pool charges."""
+        await self._database.write(lambda connection: store.write_prices(connection, pool_id, tiers))
+
+    async def usage(self, allocation_id: AllocationId, *, since: float = 0.0) -> tuple[UsageMinute, ...]:
+        """Return an allocation's use, minute by minute."""
+        return await self._database.read(
+            lambda connection: store.read_usage(connection, allocation_id, since)
+        )
+
+
+class UsageFeed:
+    """Brings every pool's minutes of use home; each pool is read by one process at a time."""
+
+    def __init__(
+        self, database: Database, plugins: Plugins, clock: Clock, *, owner: str, retention_s: float
+    ) -> None:
+        self._database = database
+        self._plugins = plugins
+        self._clock = clock
+        self._owner = owner
+        self._retention_s = retention_s
+
+    async def run(self) -> None:
+        """Read pools until cancelled."""
+        async with leases.held_until_end(self._database, store.FEEDS, self._owner):
+            while True:
+                await self._read_all()
+                await anyio.sleep(FEED_EVERY_S)
+
+    async def _read_all(self) -> None:
+        pools = [pool.id for pool in await self._plugins.pools() if pool.state is not PoolState.CONNECTING]
+        for pool_id, seq in (await self._database.write(lambda c: self._claim(c, pools))).items():
+            await self._read(pool_id, seq)
+
+    def _claim(self, connection: Connection, pools: list[PoolId]) -> dict[PoolId, int]:
+        now = self._clock()
+        for pool_id in pools:
+            insert_if_missing(connection, store.FEEDS, id=pool_id)
+        mine = sa.select(store.FEEDS.c.id).where(store.FEEDS.c.id.in_(pools))
+        leases.claim(connection, store.FEEDS, mine, owner=self._owner, now=now, ttl_s=LEASE_S)
+        held = leases.keep(connection, store.FEEDS, owner=self._owner, now=now, ttl_s=LEASE_S)
+        connection.execute(
+            store.USAGE.delete().where(store.USAGE.c.minute < int((now - self._retention_s) // 60))
+        )
+        rows = connection.execute(
+            sa.select(store.FEEDS.c.id, store.FEEDS.c.seq).where(store.FEEDS.c.id.in_(held))
+        )
+        return {PoolId(row.id): row.seq for row in rows}
+
+    async def _read(self, pool_id: PoolId, seq: int) -> None:
+        try:
+            minutes = await self._plugins.usage(pool_id, beyond=seq)
+        except YunheError as error:
+            log.info("usage waits on the pool", extra={"pool": pool_id, "problem": str(error)})
+            return
+        if not minutes:
+            return
+
+        def keep(connection: Connection) -> None:
+            store.write_usage(connection, minutes)
+            connection.execute(
+                store.FEEDS.update()
+                .where(store.FEEDS.c.id == pool_id)
+                .values(seq=max(minute.seq for minute in minutes))
+            )
+
+        failpoint("usage-before-commit")
+        await self._database.write(keep)
+
+
+def _pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
+    return PoolFacts(
+        id=pool.id,
+        name=pool.spec.name,
+        place=pool.spec.place,
+        prices=prices,
+        only_project=pool.spec.only_project,
+        accepts=pool.state is PoolState.READY,
+        why_not="" if pool.state is PoolState.READY else f"{pool.state}: {pool.reason}".removesuffix(": "),
+    )
+
+
+def _node_facts(node: PoolNode, promised: Resources) -> NodeFacts:
+    free = Resources(
+        cpu_millis=node.total.cpu_millis - promised.cpu_millis,
+        memory_mib=node.total.memory_mib - promised.memory_mib,
+        disk_mib=node.total.disk_mib - promised.disk_mib,
+        accelerators=tuple(
+            type(a)(a.kind, a.milli - promised.accelerator_milli(a.kind), a.memory_mib)
+            for a in node.total.accelerators
+        ),
+    )
+    return NodeFacts(id=node.id, pool_id=node.pool_id, total=node.total, free=free)

@@ -1,0 +1,72 @@
+"""Tables of perception: prices to weigh, and usage minute by minute with a retention."""
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.model import UsageMinute
+from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.money import Prices, Tier
+from yunhe.storage.database import json_column, metadata
+from yunhe.storage.leases import lease_columns
+
+PRICES = sa.Table(
+    "perception_price",
+    metadata,
+    sa.Column("pool_id", sa.String(40), primary_key=True),
+    json_column("tiers"),
+)
+USAGE = sa.Table(
+    "perception_usage",
+    metadata,
+    sa.Column("allocation_id", sa.String(40), primary_key=True),
+    sa.Column("minute", sa.BigInteger, primary_key=True),
+    json_column("body"),
+    sa.Index("ix_perception_usage_minute", "minute"),
+)
+FEEDS = sa.Table(
+    "perception_feed",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),  # the pool
+    sa.Column("seq", sa.BigInteger, nullable=False, server_default="-1"),
+    *lease_columns(),
+)
+
+
+def read_prices(connection: Connection) -> dict[PoolId, dict[Tier, Prices]]:
+    """Return every pool's prices."""
+    return {
+        PoolId(row.pool_id): msgspec.json.decode(row.tiers, type=dict[Tier, Prices])
+        for row in connection.execute(sa.select(PRICES))
+    }
+
+
+def write_prices(connection: Connection, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
+    """Replace a pool's prices."""
+    connection.execute(PRICES.delete().where(PRICES.c.pool_id == pool_id))
+    connection.execute(PRICES.insert().values(pool_id=pool_id, tiers=msgspec.json.encode(tiers)))
+
+
+def write_usage(connection: Connection, minutes: tuple[UsageMinute, ...]) -> None:
+    """Keep minutes; one that came before is replaced, so that a repeated delivery counts once."""
+    for minute in minutes:
+        connection.execute(
+            USAGE.delete().where(
+                USAGE.c.allocation_id == minute.allocation_id, USAGE.c.minute == minute.minute
+            )
+        )
+        connection.execute(
+            USAGE.insert().values(
+                allocation_id=minute.allocation_id, minute=minute.minute, body=msgspec.json.encode(minute)
+            )
+        )
+
+
+def read_usage(connection: Connection, allocation_id: AllocationId, since: float) -> tuple[UsageMinute, ...]:
+    """Return an allocation's minutes in order."""
+    rows = connection.execute(
+        sa.select(USAGE.c.body)
+        .where(USAGE.c.allocation_id == allocation_id, USAGE.c.minute >= int(since // 60))
+        .order_by(USAGE.c.minute)
+    )
+    return tuple(msgspec.json.decode(row.body, type=UsageMinute) for row in rows)

@@ -1,0 +1,1 @@
+"""The schema's history, one file a step; never edited once released."""

@@ -1,0 +1,97 @@
+"""What others may ask of accounts."""
+
+from typing import Protocol
+
+from yunhe.kernel.ids import ProjectId
+from yunhe.trading.accounts.model import (
+    Action,
+    AuditEntry,
+    AuditPage,
+    Key,
+    Member,
+    NewKey,
+    Principal,
+    Project,
+    Role,
+    SecretInfo,
+)
+
+
+class Accounts(Protocol):
+    """Owns projects, users, keys, secrets and the audit log."""
+
+    async def authenticate(self, key_text: str) -> Principal:
+        """Return who holds the key, or raise ``UnauthenticatedError``."""
+        ...
+
+    async def authorize(
+        self, who: Principal, action: Action, project_id: ProjectId, subject: str = ""
+    ) -> None:
+        """Raise ``ForbiddenError`` and audit the denial unless *who* may do *action* there."""
+        ...
+
+    async def visible_projects(self, who: Principal) -> tuple[ProjectId, ...] | None:
+        """Return the projects *who* may see; None: every one."""
+        ...
+
+    async def require_project(self, project_id: ProjectId) -> None:
+        """Raise ``NotFoundError`` unless the project exists."""
+        ...
+
+    async def create_project(self, who: Principal, project_id: ProjectId) -> Project:
+        """Make a project; one that exists is returned as it is."""
+        ...
+
+    async def projects(self, who: Principal) -> tuple[Project, ...]:
+        """Return the projects *who* may see."""
+        ...
+
+    async def members(self, who: Principal, project_id: ProjectId) -> tuple[Member, ...]:
+        """Return who belongs to a project."""
+        ...
+
+    async def set_member(self, who: Principal, project_id: ProjectId, user: str, role: Role) -> Member:
+        """Give *user* (made when new) a role in a project."""
+        ...
+
+    async def remove_member(self, who: Principal, project_id: ProjectId, user: str) -> None:
+        """Take a user out of a project; one who is not in it stays out."""
+        ...
+
+    async def create_key(
+        self, who: Principal, name: str, *, user: str = "", expires_in_s: float | None = None
+    ) -> NewKey:
+        """Make a key for oneself, or as admin for *user*."""
+        ...
+
+    async def keys(self, who: Principal) -> tuple[Key, ...]:
+        """Return one's own keys; an admin of every project sees all."""
+        ...
+
+    async def revoke_key(self, who: Principal, key_id: str) -> Key:
+        """End a key; one that has ended stays so."""
+        ...
+
+    async def set_secret(self, who: Principal, project_id: ProjectId, name: str, value: str) -> SecretInfo:
+        """Keep a secret, encrypted."""
+        ...
+
+    async def secrets(self, who: Principal, project_id: ProjectId) -> tuple[SecretInfo, ...]:
+        """Return the names of a project's secrets."""
+        ...
+
+    async def delete_secret(self, who: Principal, project_id: ProjectId, name: str) -> None:
+        """Forget a secret; one that is not there stays so."""
+        ...
+
+    async def sealed_secrets(self, project_id: ProjectId, names: tuple[str, ...]) -> dict[str, str]:
+        """Return the secrets still encrypted, or raise ``InvalidInputError`` naming those that do not exist."""
+        ...
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Append to the audit log."""
+        ...
+
+    async def audit(self, who: Principal, *, cursor: str | None = None, limit: int = 50) -> AuditPage:
+        """Return the audit log, newest first."""
+        ...

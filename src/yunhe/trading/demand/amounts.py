@@ -1,0 +1,84 @@
+"""Amounts as people write them in a task → exact numbers, or a ``ValueError`` that says how to write them."""
+
+import math
+import posixpath
+
+from yunhe.kernel.resources import Accelerators
+from yunhe.kernel.units import parse_cpu_millis, parse_duration_s, parse_memory_mib
+
+MOST_CORES = 100_000
+MOST_MEMORY_MIB = 1024 * 1024 * 1024
+MOST_ACCELERATORS = 10_000
+LONGEST_S = 366 * 86400.0
+LEAST_CPU_MILLIS = 10  # the smallest share the kernel's scheduler can hold a group to
+
+
+def cpu_millis(value: str | float) -> int:
+    """Return thousandths of a core for ``4``, ``4+`` (at least four), ``0.5`` or ``500m``."""
+    millis = parse_cpu_millis(_at_least(value))
+    if not LEAST_CPU_MILLIS <= millis <= MOST_CORES * 1000:
+        raise ValueError(f"must be between {LEAST_CPU_MILLIS / 1000:g} and {MOST_CORES} cores")
+    return millis
+
+
+def memory_mib(value: str | float) -> int:
+    """Return MiB for ``16`` (GiB), ``16+``, ``16GB`` or ``512MB``."""
+    mib = parse_memory_mib(_at_least(value))
+    if not 1 <= mib <= MOST_MEMORY_MIB:
+        raise ValueError("must be between 1 MiB and 1 PiB")
+    return mib
+
+
+def accelerators(value: str | dict[str, float]) -> tuple[Accelerators, ...]:
+    """Return what ``A100``, ``A100:2``, ``A100:0.5`` or ``{A100: 2}`` asks for."""
+    if isinstance(value, dict):
+        if len(value) != 1:
+            raise ValueError("names one kind at a time; for one kind or another list them under any_of")
+        ((kind, count),) = value.items()
+    else:
+        kind, colon, text = value.partition(":")
+        try:
+            count = float(text.removesuffix("+")) if colon else 1.0
+        except ValueError:
+            raise ValueError("must be like A100, A100:2 or A100:0.5") from None
+    if not kind or not all(letter.isalnum() or letter in "-_." for letter in kind):
+        raise ValueError("must begin with a kind such as A100, then a colon and a count")
+    return (Accelerators(kind, _accelerator_milli(count)),)
+
+
+def _accelerator_milli(count: float) -> int:
+    if not (math.isfinite(count) and 0.001 <= count <= MOST_ACCELERATORS):
+        raise ValueError(f"must ask for between 0.001 and {MOST_ACCELERATORS} of them")
+    if count > 1 and count != int(count):
+        raise ValueError("can share one (A100:0.5) or take whole ones (A100:2), not a mixture")
+    return round(count * 1000)
+
+
+def duration_s(value: str | float) -> float:
+    """Return seconds for ``90``, ``90s``, ``10m`` or ``2h``."""
+    seconds = parse_duration_s(value)
+    if not 0 < seconds <= LONGEST_S:
+        raise ValueError("must be more than 0 and at most 366 days")
+    return seconds
+
+
+def _at_least(value: str | float) -> str:
+    return str(value).strip().removesuffix("+")
+
+
+def inner_path(text: str) -> str:
+    """Return *text* as a path inside the job's directory, or refuse one that would leave it.
+
+    ``~`` is that directory, since a job's home is where it runs.
+    """
+    if "\0" in text or "\n" in text:
+        raise ValueError("must not contain line breaks or NUL")
+    inner = "." if text == "~" else text.removeprefix("~/")
+    if inner.startswith("/"):
+        raise ValueError("must be inside the job's directory, so relative (or ~/…)")
+    if inner.startswith("~"):
+        raise ValueError("cannot be in another user's home; write it relative")
+    path = posixpath.normpath(inner) if inner else ""
+    if not path or path == ".." or path.startswith("../"):
+        raise ValueError("must stay inside the job's directory")
+    return path

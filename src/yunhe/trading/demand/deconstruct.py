@@ -1,0 +1,63 @@
+"""A task → its Demand: what must hold wherever it runs, and what is preferred. Pure."""
+
+from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.kernel.places import parse_place
+from yunhe.kernel.resources import Resources
+from yunhe.scheduling.orchestration.model import Alternative, Demand
+from yunhe.trading.demand import amounts
+from yunhe.trading.demand.model import ResourceSpec, Task
+from yunhe.trading.demand.parse import check_task
+
+DEFAULT_CPU_MILLIS = 1000
+DEFAULT_MEMORY_MIB = 1024
+
+
+def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
+    """Return the demand of *task*, or raise ``InvalidInputError`` with every problem it has."""
+    check_task(task)
+    spec = task.resources
+    wishes = tuple(_over(spec, choice) for choice in spec.ordered or spec.any_of) or (spec,)
+    return Demand(
+        job_id=job_id,
+        project_id=project_id,
+        alternatives=tuple(_alternative(wish) for wish in wishes),
+        ordered=bool(spec.ordered),
+        tier=task.tier,
+        policy=task.policy,
+        weights=dict(task.weights),
+        near=None if task.near is None else parse_place(task.near),
+    )
+
+
+def timeout_s(task: Task) -> float | None:
+    """Return how long the task may run; None: as long as it takes."""
+    return None if task.timeout is None else amounts.duration_s(task.timeout)
+
+
+def mount_paths(task: Task) -> tuple[str, ...]:
+    """Return where in the job's directory uploads belong: the workdir at ``.``, then each file mount."""
+    workdir = () if task.workdir is None else (".",)
+    return (*workdir, *(amounts.inner_path(target) for target in task.file_mounts))
+
+
+def _over(common: ResourceSpec, choice: ResourceSpec) -> ResourceSpec:
+    """Return what *choice* says, and what is common to all where it says nothing."""
+    return ResourceSpec(
+        cpus=common.cpus if choice.cpus is None else choice.cpus,
+        memory=common.memory if choice.memory is None else choice.memory,
+        disk_size=common.disk_size if choice.disk_size is None else choice.disk_size,
+        accelerators=common.accelerators if choice.accelerators is None else choice.accelerators,
+        pool=common.pool if choice.pool is None else choice.pool,
+    )
+
+
+def _alternative(spec: ResourceSpec) -> Alternative:
+    return Alternative(
+        Resources(
+            cpu_millis=DEFAULT_CPU_MILLIS if spec.cpus is None else amounts.cpu_millis(spec.cpus),
+            memory_mib=DEFAULT_MEMORY_MIB if spec.memory is None else amounts.memory_mib(spec.memory),
+            disk_mib=0 if spec.disk_size is None else amounts.memory_mib(spec.disk_size),
+            accelerators=() if spec.accelerators is None else amounts.accelerators(spec.accelerators),
+        ),
+        () if spec.pool is None else (spec.pool,),
+    )

@@ -1,0 +1,15 @@
+"""What others may ask of demand."""
+
+from typing import Protocol
+
+from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.scheduling.orchestration.model import Demand
+from yunhe.trading.demand.model import Task
+
+
+class Demands(Protocol):
+    """Makes tasks precise."""
+
+    async def deconstruct(self, task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
+        """Return what must hold wherever the task runs, and what is preferred."""
+        ...

@@ -1,0 +1,49 @@
+"""The task spec: what a user writes in YAML. Names are SkyPilot's where the meaning is the same."""
+
+import msgspec
+
+from yunhe.kernel.money import Tier
+from yunhe.scheduling.orchestration.model import Policy
+
+SCORE_TERMS = ("cost_per_hour", "distance_km")
+"""What ``weights`` may weigh: the terms decisions are scored by."""
+
+
+class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a task needs, as people write it: ``cpus: 4+``, ``memory: 16GB``, ``accelerators: A100:2``."""
+
+    cpus: str | float | None = None
+    memory: str | float | None = None
+    disk_size: str | float | None = None
+    accelerators: str | dict[str, float] | None = None
+    pool: str | None = None
+    """Only this pool."""
+    any_of: tuple["ResourceSpec", ...] = ()
+    """Alternatives; the policy chooses."""
+    ordered: tuple["ResourceSpec", ...] = ()
+    """Alternatives; the first that can be had is taken."""
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """What to run, what it needs, what it may read and what it leaves."""
+
+    name: str = ""
+    resources: ResourceSpec = ResourceSpec()
+    workdir: str | None = None
+    """A local directory; sent along and made the working directory."""
+    envs: dict[str, str] = {}
+    secrets: tuple[str, ...] = ()
+    """Names of the project's secrets to find in the environment."""
+    file_mounts: dict[str, str] = {}
+    """Where in the job's directory → which local file or directory."""
+    outputs: tuple[str, ...] = ()
+    """Paths or patterns in the job's directory, kept after it ends."""
+    setup: str = ""
+    run: str
+    retries: int = 0
+    timeout: str | float | None = None
+    near: str | None = None
+    """A place: ``cn-north``, ``cn-north@39.9,116.4`` or ``@39.9,116.4``."""
+    tier: Tier = Tier.HIGH
+    policy: Policy = Policy.BALANCED
+    weights: dict[str, float] = {}

@@ -1,0 +1,194 @@
+"""The task as a published JSON schema, for editors, other languages and the reference page.
+
+The schema says what can be said of one field; ``parse`` also judges fields together (and is what decides).
+A document that ``parse`` accepts is valid here.
+"""
+
+from yunhe.kernel.money import Tier
+from yunhe.scheduling.orchestration.model import Policy
+from yunhe.trading.demand import parse
+from yunhe.trading.demand.model import SCORE_TERMS
+
+Schema = dict[str, object]
+
+_AMOUNT: Schema = {"type": ["string", "number"]}
+_INNER = r"^(?!/)(?!\.\.(/|$)).+$"
+
+_PLAIN_RESOURCES: dict[str, Schema] = {
+    "cpus": {
+        **_AMOUNT,
+        "description": "Cores: `2`, `0.5`, `500m`; `4+` is at least four. 1 when not said.",
+        "examples": [2, "4+", "500m"],
+    },
+    "memory": {
+        **_AMOUNT,
+        "description": "Memory: a bare number is GiB; `16GB`, `512MB`, `32+`. 1 GiB when not said.",
+        "examples": [16, "512MB", "32+"],
+    },
+    "disk_size": {
+        **_AMOUNT,
+        "description": "Free disk to reserve where it runs, written like memory.",
+        "examples": [50],
+    },
+    "accelerators": {
+        "type": ["string", "object"],
+        "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+        "maxProperties": 1,
+        "description": "One kind and a count: `A100`, `A100:2`, `{A100: 2}`; `A100:0.5` shares one.",
+        "examples": ["A100:2", {"A100": 2}],
+    },
+    "pool": {
+        "type": "string",
+        "pattern": f"^({parse.NAME.pattern})?$",
+        "description": "Only this pool.",
+    },
+}
+
+
+def _object(properties: dict[str, Schema], **more: object) -> Schema:
+    return {"type": "object", "properties": properties, "additionalProperties": False, **more}
+
+
+def _optional(schema: Schema) -> Schema:
+    """Let the field be null, which is the same as leaving it out."""
+    kinds = schema.get("type", [])
+    names = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, list) else []
+    choices = schema.get("enum")
+    more: Schema = {"enum": [*choices, None]} if isinstance(choices, list) else {}
+    return {**schema, "type": [*names, "null"], **more}
+
+
+def _optionals(properties: dict[str, Schema]) -> dict[str, Schema]:
+    return {name: _optional(schema) for name, schema in properties.items()}
+
+
+def _alternatives(description: str) -> Schema:
+    return {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": parse.MOST_ALTERNATIVES,
+        "items": _object(
+            {**_optionals(_PLAIN_RESOURCES), "use_spot": {"enum": [False, None]}},
+        ),
+        "description": description,
+    }
+
+
+_RESOURCES: dict[str, Schema] = {
+    **_PLAIN_RESOURCES,
+    "any_of": _alternatives(
+        "Alternatives, each over what is said beside them; the policy chooses among them."
+    ),
+    "ordered": _alternatives("Alternatives in order of preference; the first that can be had is taken."),
+    "use_spot": {"type": "boolean", "enum": [False], "description": "Only `false`; see `tier`."},
+}
+
+_FIELDS: dict[str, Schema] = {
+    "name": {
+        "type": "string",
+        "pattern": f"^({parse.NAME.pattern})?$",
+        "description": "At most 64 of a-z, 0-9, `-`, `_`, `.`. The file's name when not said.",
+        "examples": ["train"],
+    },
+    "run": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": parse.SCRIPT_LIMIT_BYTES,
+        "description": "The script. Its exit code is the job's: 0 succeeded, anything else failed.",
+        "examples": ["python train.py"],
+    },
+    "setup": {
+        "type": "string",
+        "maxLength": parse.SCRIPT_LIMIT_BYTES,
+        "description": "A script that runs before `run`, in the same place; if it fails, `run` does not begin.",
+        "examples": ["pip install -r requirements.txt"],
+    },
+    "resources": _object(
+        _optionals(_RESOURCES),
+        description="What it needs: an amount that is reserved and a limit that is kept.",
+    ),
+    "workdir": {
+        "type": "string",
+        "description": "A local directory to send along (relative to where `yunhe run` is called); the job starts in a copy of it.",
+        "examples": ["."],
+    },
+    "file_mounts": {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "maxProperties": parse.MOST_ENTRIES,
+        "propertyNames": {"pattern": _INNER},
+        "description": "Where in the job's directory (relative, or `~/…`) → which local file or directory to send there.",
+        "examples": [{"data/words.txt": "/usr/share/dict/words"}],
+    },
+    "outputs": {
+        "type": "array",
+        "items": {"type": "string", "pattern": _INNER},
+        "maxItems": parse.MOST_ENTRIES,
+        "uniqueItems": True,
+        "description": "Paths or patterns in the job's directory, kept when it ends; fetch them with `yunhe cp`.",
+        "examples": [["results/*.json"]],
+    },
+    "envs": {
+        "type": "object",
+        "additionalProperties": {"type": ["string", "number"]},
+        "maxProperties": parse.MOST_ENTRIES,
+        "propertyNames": {"pattern": f"^{parse.ENV_NAME.pattern}$"},
+        "description": "Environment of setup and run. Numbers become text; put true, false, yes and no in quotes.",
+        "examples": [{"EPOCHS": 3}],
+    },
+    "secrets": {
+        "type": "array",
+        "items": {"type": "string", "pattern": f"^({parse.ENV_NAME.pattern})?$"},
+        "maxItems": parse.MOST_ENTRIES,
+        "uniqueItems": True,
+        "description": "Names of the project's secrets to find in the environment; set them with `yunhe secret set`.",
+        "examples": [["HF_TOKEN"]],
+    },
+    "retries": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": parse.MOST_RETRIES,
+        "description": "How often to try again after a failure, a lost pool or an unknown end.",
+        "examples": [2],
+    },
+    "timeout": {
+        **_AMOUNT,
+        "description": "The longest one attempt may take: `90`, `90s`, `10m`, `2h`, `1d`. No limit when not said.",
+        "examples": ["2h"],
+    },
+    "near": {
+        "type": "string",
+        "minLength": 1,
+        "description": "A place to be near: `cn-north`, `cn-north@39.9,116.4` or `@39.9,116.4`.",
+        "examples": ["cn-north@39.9,116.4"],
+    },
+    "tier": {
+        "type": "string",
+        "enum": [str(tier) for tier in Tier],
+        "description": "Service class: `high` costs most; `low` is cheapest and gives way first. `high` when not said.",
+    },
+    "policy": {
+        "type": "string",
+        "enum": [str(policy) for policy in Policy],
+        "description": "What decides between pools that fit: `cheapest`, `nearest` or `balanced` (when not said).",
+    },
+    "weights": {
+        "type": "object",
+        "properties": {term: {"type": "number", "minimum": 0, "maximum": 1e6} for term in SCORE_TERMS},
+        "additionalProperties": False,
+        "description": "Under `balanced`: how much each term counts; 1 when not said.",
+        "examples": [{"cost_per_hour": 2, "distance_km": 1}],
+    },
+    "num_nodes": {"type": "integer", "enum": [1], "description": "Only `1`: a task runs on one node."},
+}
+
+
+def task_schema() -> Schema:
+    """Return the JSON schema (draft 2020-12) of a task."""
+    fields = {name: schema if name == "run" else _optional(schema) for name, schema in _FIELDS.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Yunhe task",
+        "description": "What to run, what it needs, what it may read and what it leaves.",
+        **_object(fields, required=["run"]),
+    }

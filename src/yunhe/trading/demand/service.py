@@ -1,0 +1,14 @@
+"""Demand as a sub-module: the pure functions behind its interface."""
+
+from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.scheduling.orchestration.model import Demand
+from yunhe.trading.demand.deconstruct import deconstruct
+from yunhe.trading.demand.model import Task
+
+
+class DemandService:
+    """Keeps nothing: the same task always makes the same demand."""
+
+    async def deconstruct(self, task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
+        """Return what must hold wherever the task runs, and what is preferred."""
+        return deconstruct(task, job_id, project_id)

@@ -1,0 +1,79 @@
+"""The hash chain of the ledger: how a line is sealed to the one before it, and how anyone checks it."""
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from yunhe.trading.trades.model import LedgerEntry, LedgerLine, MaskedEntry
+
+GENESIS = "0" * 64
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What checking a ledger found; ``problem`` is empty when every line holds."""
+
+    lines: int
+    masked: int
+    amount_micros: int
+    """The sum of the lines that are not masked."""
+    last_hash: str
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every line holds."""
+        return not self.problem
+
+
+def digest_of(entry: LedgerEntry) -> str:
+    """Return the hash of what a line says."""
+    content = msgspec.to_builtins(msgspec.structs.replace(entry, digest="", previous="", hash=""))
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+
+
+def link(previous: str, digest: str) -> str:
+    """Return the hash that ties a line to the one before it."""
+    return hashlib.sha256(f"{previous}:{digest}".encode()).hexdigest()
+
+
+def sealed(entry: LedgerEntry, previous: str) -> LedgerEntry:
+    """Return *entry* chained to the line before it."""
+    digest = digest_of(entry)
+    return msgspec.structs.replace(entry, digest=digest, previous=previous, hash=link(previous, digest))
+
+
+def masked(entry: LedgerEntry) -> MaskedEntry:
+    """Return a line with nothing left of what it says."""
+    return MaskedEntry(seq=entry.seq, digest=entry.digest, previous=entry.previous, hash=entry.hash)
+
+
+def verify(lines: Iterable[LedgerLine]) -> Verdict:
+    """Check every line from the first: numbers without gaps, hashes that chain, amounts never negative."""
+    previous, count, hidden, total, problem = GENESIS, 0, 0, 0, ""
+    for line in lines:
+        problem = _problem(line, previous, count + 1)
+        if problem:
+            break
+        previous = line.hash
+        count += 1
+        if isinstance(line, LedgerEntry):
+            total += line.amount_micros
+        else:
+            hidden += 1
+    return Verdict(lines=count, masked=hidden, amount_micros=total, last_hash=previous, problem=problem)
+
+
+def _problem(line: LedgerLine, previous: str, expected: int) -> str:
+    if line.seq != expected:
+        return f"line {expected} is missing: found {line.seq} in its place"
+    if line.previous != previous:
+        return f"line {line.seq} does not follow the line before it"
+    if link(line.previous, line.digest) != line.hash:
+        return f"the hash of line {line.seq} is wrong"
+    if isinstance(line, LedgerEntry):
+        if digest_of(line) != line.digest:
+            return f"line {line.seq} was changed after it was written"
+        if line.amount_micros < 0:
+            return f"line {line.seq} has a negative amount"
+    return ""

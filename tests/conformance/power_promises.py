@@ -1,0 +1,218 @@
+"""What an engine keeps that declares a power; a power that is not declared is skipped with the engine's reason."""
+
+import anyio
+import pytest
+
+from conformance.basic_promises import BasicPromises
+from conformance.caller import Caller, archive_of, chunks_of, fetch, standing, use_power
+from yunhe.infrastructure.contract.engine import (
+    Engine,
+    SupportsExec,
+    SupportsFiles,
+    SupportsPause,
+    SupportsPin,
+    SupportsResize,
+)
+from yunhe.infrastructure.contract.model import Ending, ExecRequest, Phase, Power
+from yunhe.kernel.errors import FencedError, InvalidInputError, YunheError
+from yunhe.kernel.resources import Resources
+
+
+@pytest.mark.anyio
+class PowerPromises(BasicPromises):
+    """Files, commands beside an allocation, and live changes."""
+
+    # Files
+
+    async def test_files_put_before_the_launch_are_there_when_it_runs(self, caller: Caller) -> None:
+        engine = await self._with_files(caller)
+        archive = archive_of({"a.txt": b"alpha\n", "deep/b.txt": b"beta\n"})
+        upload = caller.upload(archive)
+        await engine.put_archive(upload, chunks_of(archive))
+        seen = await caller.look(upload.allocation_id)
+        assert seen is not None
+        assert seen.phase is Phase.PREPARING
+        order = await caller.run("cat data/a.txt\ncat data/deep/b.txt", allocation_id=upload.allocation_id)
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+        assert await caller.log(order.allocation_id) == b"alpha\nbeta\n"
+
+    @pytest.mark.parametrize(
+        "fault", ["digest", "size", "traversal", "absolute", "link", "not-an-archive", "path"]
+    )
+    async def test_a_bad_archive_is_refused_whole(self, caller: Caller, fault: str) -> None:
+        engine = await self._with_files(caller)
+        good = {"good.txt": b"good\n"}
+        archive = {
+            "traversal": archive_of({**good, "../../evil.txt": b"evil\n"}),
+            "absolute": archive_of({**good, "/tmp/evil.txt": b"evil\n"}),
+            "link": archive_of(good, link=("out", "/etc")),
+            "not-an-archive": b"not an archive" * 100,
+        }.get(fault, archive_of(good))
+        lie = {
+            "digest": {"digest": "0" * 64},
+            "size": {"size_bytes": len(archive) - 1},
+            "path": {"path": "../data"},
+        }.get(fault, {})
+        upload = caller.upload(archive, **lie)
+        with pytest.raises(InvalidInputError):
+            await engine.put_archive(upload, chunks_of(archive))
+        order = await caller.run("cat data/good.txt", allocation_id=upload.allocation_id)
+        assert (await caller.ended(order.allocation_id)).exit_code == 1
+
+    async def test_the_same_archive_again_costs_nothing(self, caller: Caller) -> None:
+        engine = await self._with_files(caller)
+        archive = archive_of({"a.txt": bytes(range(256)) * 100})
+        upload = caller.upload(archive)
+        await engine.put_archive(upload, chunks_of(archive))
+        again = chunks_of(archive)
+        await engine.put_archive(upload, again)
+        assert b"".join([chunk async for chunk in again]) == archive, "some of it was read a second time"
+
+    async def test_an_older_token_puts_no_file(self, caller: Caller) -> None:
+        engine = await self._with_files(caller)
+        archive = archive_of({"a.txt": b"new\n"})
+        upload = caller.upload(archive, token=5)
+        await engine.put_archive(upload, chunks_of(archive))
+        older = archive_of({"a.txt": b"old\n"})
+        with pytest.raises(FencedError):
+            await engine.put_archive(
+                caller.upload(older, token=4, allocation_id=upload.allocation_id), chunks_of(older)
+            )
+        order = await caller.run("cat data/a.txt", allocation_id=upload.allocation_id, token=5)
+        await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == b"new\n"
+
+    async def test_results_come_back_and_what_is_not_there_is_left_out(self, caller: Caller) -> None:
+        engine = await self._with_files(caller)
+        order = await caller.run("echo one > one.txt\necho two > two.txt\necho log > run.log")
+        await caller.ended(order.allocation_id)
+        got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
+        assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
+
+    async def test_no_file_outside_the_directory_can_be_fetched(self, caller: Caller) -> None:
+        engine = await self._with_files(caller)
+        order = await caller.run("echo one > one.txt")
+        await caller.ended(order.allocation_id)
+        for pattern in ("/etc/passwd", "../*", "../../*"):
+            with pytest.raises(InvalidInputError):
+                await fetch(engine, order.allocation_id, pattern)
+
+    # Commands beside it
+
+    async def test_a_command_beside_it_has_its_own_output_and_exit_code(self, caller: Caller) -> None:
+        engine = await self._with_exec(caller)
+        order = await caller.run("echo inside > note.txt\nsleep 60")
+        await caller.running(order.allocation_id)
+        await anyio.sleep(self.tick_s)
+        request = ExecRequest(argv=("sh", "-c", "cat note.txt\nexit 6"))
+        with anyio.fail_after(self.patience_s):
+            async with engine.exec(order.allocation_id, request) as session:
+                output = b""
+                while piece := await session.receive():
+                    output += piece
+                assert (output, await session.wait()) == (b"inside\n", 6)
+
+    async def test_a_command_beside_it_reads_what_is_sent(self, caller: Caller) -> None:
+        engine = await self._with_exec(caller)
+        order = await caller.run("sleep 60")
+        await caller.running(order.allocation_id)
+        with anyio.fail_after(self.patience_s):
+            async with engine.exec(order.allocation_id, ExecRequest(argv=("cat",))) as session:
+                await session.send(b"to and ")
+                await session.send(b"fro")
+                await session.send(b"")
+                output = b""
+                while piece := await session.receive():
+                    output += piece
+                assert (output, await session.wait()) == (b"to and fro", 0)
+
+    async def test_leaving_a_command_beside_it_does_not_wait_for_it(self, caller: Caller) -> None:
+        engine = await self._with_exec(caller)
+        order = await caller.run("sleep 60")
+        await caller.running(order.allocation_id)
+        with anyio.fail_after(self.patience_s):
+            async with engine.exec(order.allocation_id, ExecRequest(argv=("sleep", "60"))):
+                pass
+        assert (await caller.running(order.allocation_id)).phase is Phase.RUNNING
+
+    async def test_no_command_runs_beside_what_has_ended(self, caller: Caller) -> None:
+        engine = await self._with_exec(caller)
+        order = await caller.run("true")
+        await caller.ended(order.allocation_id)
+        with pytest.raises(YunheError):
+            async with engine.exec(order.allocation_id, ExecRequest(argv=("true",))) as session:
+                await session.wait()
+
+    # Live changes
+
+    async def test_new_limits_are_seen_and_the_work_goes_on(self, caller: Caller) -> None:
+        engine = caller.engine
+        await self._need(engine, Power.RESIZE)
+        assert isinstance(engine, SupportsResize)
+        order = await caller.run(f"echo before\nsleep {3 * self.tick_s}\necho after")
+        await caller.running(order.allocation_id)
+        wider = Resources(cpu_millis=2 * self.resources.cpu_millis, memory_mib=self.resources.memory_mib + 16)
+        await engine.resize(order.allocation_id, 1, wider)
+        await caller.until(order.allocation_id, lambda seen: seen.resources == wider)
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+        assert await caller.log(order.allocation_id) == b"before\nafter\n"
+
+    async def test_a_pinned_allocation_sees_only_its_cores(self, caller: Caller) -> None:
+        engine = caller.engine
+        await self._need(engine, Power.PIN)
+        assert isinstance(engine, SupportsPin)
+        order = await caller.run(f"sleep {3 * self.tick_s}\nnproc")
+        await caller.running(order.allocation_id)
+        await engine.pin(order.allocation_id, 1, (0,))
+        await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == b"1\n"
+
+    async def test_a_paused_allocation_stands_still_until_it_is_resumed(self, caller: Caller) -> None:
+        engine = caller.engine
+        await self._need(engine, Power.PAUSE)
+        assert isinstance(engine, SupportsPause)
+        order = await caller.run(f"echo before\nsleep {2 * self.tick_s}\necho after")
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
+        await engine.pause(order.allocation_id, 1)
+        await caller.until(order.allocation_id, lambda seen: seen.phase is Phase.PAUSED)
+        await anyio.sleep(4 * self.tick_s)
+        assert await caller.log(order.allocation_id) == b"before\n"
+        await engine.resume(order.allocation_id, 1)
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+        assert await caller.log(order.allocation_id) == b"before\nafter\n"
+
+    async def test_a_paused_allocation_can_be_stopped(self, caller: Caller) -> None:
+        engine = caller.engine
+        await self._need(engine, Power.PAUSE)
+        assert isinstance(engine, SupportsPause)
+        order = await caller.run("sleep 60")
+        await caller.running(order.allocation_id)
+        await engine.pause(order.allocation_id, 1)
+        await engine.stop(order.allocation_id, 1, grace_s=self.tick_s)
+        assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED
+
+    @pytest.mark.parametrize("power", [Power.RESIZE, Power.PIN, Power.PAUSE])
+    async def test_an_older_token_changes_no_limit(self, caller: Caller, power: Power) -> None:
+        await self._need(caller.engine, power)
+        order = await caller.run("sleep 60", token=5)
+        before = await caller.running(order.allocation_id)
+        with pytest.raises(FencedError):
+            await use_power(caller.engine, power, order.allocation_id)
+        after = await caller.look(order.allocation_id)
+        assert after is not None
+        assert standing(after) == standing(before)
+
+    async def _need(self, engine: Engine, power: Power) -> None:
+        description = await engine.describe()
+        if power not in description.powers:
+            pytest.skip(f"{description.engine} without {power}: {description.missing[power]}")
+
+    async def _with_files(self, caller: Caller) -> SupportsFiles:
+        await self._need(caller.engine, Power.FILES)
+        assert isinstance(caller.engine, SupportsFiles)
+        return caller.engine
+
+    async def _with_exec(self, caller: Caller) -> SupportsExec:
+        await self._need(caller.engine, Power.EXEC)
+        assert isinstance(caller.engine, SupportsExec)
+        return caller.engine

@@ -1,0 +1,38 @@
+"""What every test shares."""
+
+import os
+from collections import Counter, defaultdict
+
+import hypothesis
+import pytest
+
+# A slow machine is no defect, so no deadline; and what decides whether a change lands must not depend on luck.
+hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("yunhe")
+
+pytest.register_assert_rewrite("conformance")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("drives"):
+        item.user_properties.extend(("drives", name) for name in mark.args)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests of each kind ran, and which engines and services were really driven."""
+    tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            folder = report.nodeid.removeprefix("tests/").partition("/")[0]
+            tally[f"ran {folder}"][outcome] += 1
+            for key, name in getattr(report, "user_properties", ()):
+                if key == "drives":
+                    tally[f"drove {name}"][outcome] += 1
+    for what, outcomes in sorted(tally.items(), reverse=True):
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        terminalreporter.write_line(f"{what}: {counts}")

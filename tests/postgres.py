@@ -1,0 +1,78 @@
+"""A real PostgreSQL for tests: started once per run on a socket of its own, a new database for each test."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PORT = 25433
+
+
+def _program(name: str) -> str | None:
+    found = shutil.which(name)
+    if found:
+        return found
+    candidates = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return str(candidates[-1]) if candidates else None
+
+
+def _as_postgres(command: list[str]) -> list[str]:
+    """PostgreSQL refuses to run as root."""
+    return (
+        ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command]
+        if os.geteuid() == 0
+        else command
+    )
+
+
+@contextmanager
+def postgres_server() -> Generator[str]:
+    """Run a server without durability (tests are not power cuts) and yield its socket's folder."""
+    initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
+    if initdb is None or pg_ctl is None:
+        pytest.skip("PostgreSQL is not installed (initdb, pg_ctl)")
+    folder = Path(tempfile.mkdtemp(prefix="yunhe-pg-"))
+    folder.chmod(0o755)
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
+    data = folder / "data"
+    options = f"-p {PORT} -k {folder} -c listen_addresses='' -c fsync=off -c max_connections=200"
+    try:
+        subprocess.run(
+            _as_postgres([initdb, "-D", str(data), "-A", "trust", "-U", "yunhe"]),
+            check=True,
+            capture_output=True,
+            cwd=folder,
+        )
+        subprocess.run(
+            _as_postgres([pg_ctl, "-w", "-D", str(data), "-l", str(folder / "log"), "-o", options, "start"]),
+            check=True,
+            capture_output=True,
+            cwd=folder,
+        )
+        yield str(folder)
+    finally:
+        if data.exists():
+            subprocess.run(
+                _as_postgres([pg_ctl, "-D", str(data), "-m", "immediate", "stop"]),
+                check=False,
+                capture_output=True,
+                cwd=folder,
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_database(socket_folder: str, name: str) -> str:
+    """Make an empty database and return its URL."""
+    import psycopg  # noqa: PLC0415 - an optional extra
+
+    with psycopg.connect(
+        host=socket_folder, port=PORT, user="yunhe", dbname="postgres", autocommit=True
+    ) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return f"postgresql://yunhe@/{name}?host={socket_folder}&port={PORT}"

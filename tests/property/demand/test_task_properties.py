@@ -1,0 +1,128 @@
+"""What holds of every task, however it is written."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.trading.demand.deconstruct import deconstruct
+from yunhe.trading.demand.model import Task
+from yunhe.trading.demand.parse import check_task, parse_task
+from yunhe.trading.demand.schema import task_schema
+
+VALIDATOR = Draft202012Validator(task_schema())
+
+words = st.text("abcxyz019-_.~/ \0", max_size=12)
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**12) | st.floats() | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+amounts = st.sampled_from([1, 2.5, "4+", "500m", "16GB", "512MB", 0, -1, "much", True, None]) | junk
+plain: dict[str, st.SearchStrategy[object]] = {
+    "cpus": amounts,
+    "memory": amounts,
+    "disk_size": amounts,
+    "accelerators": st.sampled_from(["A100", "A100:2", "T4:0.5", {"A100": 4}, {"A": 1, "B": 2}]) | junk,
+    "pool": st.sampled_from(["lab", "this-machine"]) | junk,
+    "use_spot": st.booleans(),
+}
+alternatives = st.lists(st.fixed_dictionaries({}, optional=plain), max_size=3)
+resources = st.fixed_dictionaries({}, optional={**plain, "any_of": alternatives, "ordered": alternatives})
+documents = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["train", "a.b-c_d", "No"]) | junk,
+        "run": st.just("true") | junk,
+        "setup": st.just("true") | junk,
+        "resources": resources | junk,
+        "workdir": st.just(".") | junk,
+        "envs": st.dictionaries(st.sampled_from(["A", "B1", "_c", "2d"]), junk, max_size=2) | junk,
+        "secrets": st.lists(st.sampled_from(["S", "T", "3U"]), max_size=2) | junk,
+        "file_mounts": st.dictionaries(words, words, max_size=2) | junk,
+        "outputs": st.lists(words, max_size=2) | junk,
+        "retries": st.integers(-1, 101) | junk,
+        "timeout": st.sampled_from([90, "10m", "2h", "never"]) | junk,
+        "near": st.sampled_from(["cn-north", "@39.9,116.4", "x/edge", "x/nowhere"]) | junk,
+        "tier": st.sampled_from(["high", "low", "hi"]) | junk,
+        "policy": st.sampled_from(["cheapest", "nearest", "balanced", "best"]) | junk,
+        "weights": st.dictionaries(st.sampled_from(["cost_per_hour", "distance_km", "x"]), junk) | junk,
+        "num_nodes": st.integers(0, 3),
+    },
+)
+
+
+def parsed(document: object) -> Task | None:
+    try:
+        return parse_task(document)
+    except InvalidInputError as error:
+        if not error.fields:
+            raise
+        return None
+
+
+@settings(max_examples=400, deadline=None)
+@given(documents | junk)
+def test_any_document_is_a_task_or_is_refused_by_field(document: Any) -> None:
+    task = parsed(document)
+    if task is not None:
+        assert not list(VALIDATOR.iter_errors(document)), "the schema refuses what the parser accepts"
+
+
+@settings(max_examples=200, deadline=None)
+@given(documents)
+def test_what_was_accepted_is_accepted_again_after_the_wire(document: Any) -> None:
+    task = parsed(document)
+    if task is not None:
+        again = msgspec.json.decode(msgspec.json.encode(task), type=Task)
+        assert again == task
+        check_task(again)
+        demand = deconstruct(again, JobId("job_1"), ProjectId("p"))
+        for alternative in demand.alternatives:
+            assert alternative.resources.cpu_millis > 0
+            assert alternative.resources.memory_mib > 0
+
+
+clean = st.fixed_dictionaries(
+    {"run": st.just("true")},
+    optional={
+        "name": st.just("train"),
+        "retries": st.integers(0, 100),
+        "timeout": st.sampled_from([90, "10m"]),
+        "tier": st.sampled_from(["high", "medium", "low"]),
+        "outputs": st.just(["out/*"]),
+        "resources": st.just({"cpus": "2+", "memory": 4}),
+    },
+)
+faults = st.lists(
+    st.sampled_from(
+        [
+            ("name", "Not A Name"),
+            ("retries", -1),
+            ("timeout", "soon"),
+            ("tier", "best"),
+            ("outputs", ["/etc"]),
+            ("envs", {"1X": "a"}),
+            ("service", {"replicas": 1}),
+            ("wrokdir", "."),
+        ]
+    ),
+    unique_by=lambda fault: fault[0],
+    min_size=1,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(clean, faults)
+def test_no_problem_hides_another(document: dict[str, object], planted: list[tuple[str, object]]) -> None:
+    try:
+        parse_task({**document, **dict(planted)})
+    except InvalidInputError as error:
+        named = {problem.field.split(".")[0].split("[")[0] for problem in error.fields}
+        assert named == {field for field, _ in planted}
+    else:
+        raise AssertionError("a planted fault was accepted")

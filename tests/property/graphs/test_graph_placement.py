@@ -1,0 +1,334 @@
+"""What every accepted placement of a graph keeps, each constraint on its own, and how near the search comes to the optimum."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from yunhe.kernel.errors import InvalidInputError
+from yunhe.scheduling.orchestration.graphs.constraints import finish_s, violations
+from yunhe.scheduling.orchestration.graphs.exact import place_exactly
+from yunhe.scheduling.orchestration.graphs.model import (
+    Component,
+    Embedded,
+    Graph,
+    Link,
+    Network,
+    Refused,
+    network,
+)
+from yunhe.scheduling.orchestration.graphs.place import Search, place_graph
+from yunhe.scheduling.orchestration.graphs.value import Weights, value
+
+PLAIN = Search(tries=12, more_tries=30, compiled=False)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    size = draw(st.integers(2, 6))
+    names = [f"n{i}" for i in range(size)]
+    nodes = {name: (float(draw(st.integers(1, 20))), float(draw(st.integers(1, 20)))) for name in names}
+    pairs = [(names[draw(st.integers(0, i - 1))], names[i]) for i in range(1, size)]
+    for a in range(size):
+        for b in range(a + 1, size):
+            if (names[a], names[b]) not in pairs and draw(st.booleans()):
+                pairs.append((names[a], names[b]))
+    links = [(a, b, float(draw(st.integers(1, 20)))) for a, b in pairs]
+    some = st.floats(0.9, 1.0)
+    return network(
+        nodes,
+        links,
+        latency_ms=np.array([float(draw(st.integers(0, 10))) for _ in links]),
+        reliability=(np.array([draw(some) for _ in names]), np.array([draw(some) for _ in links])),
+        speed=np.array([float(draw(st.sampled_from([0.5, 1.0, 2.0]))) for _ in names]),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    size = draw(st.integers(1, 4))
+    components = tuple(
+        Component(
+            name=f"c{i}",
+            cpu=float(draw(st.integers(0, 8))),
+            storage=float(draw(st.integers(0, 8))),
+            run_s=float(draw(st.integers(0, 5))),
+            nodes=draw(st.sampled_from([(), (), ("n0",), ("n0", "n1")])),
+        )
+        for i in range(size)
+    )
+    links = tuple(
+        Link(
+            source=f"c{draw(st.integers(0, i - 1))}",
+            target=f"c{i}",
+            bandwidth=float(draw(st.integers(1, 8))),
+            latency_ms=draw(st.sampled_from([math.inf, 5.0, 15.0])),
+            reliability=draw(st.sampled_from([0.0, 0.7, 0.85])),
+            data_mib=float(draw(st.integers(0, 4))),
+        )
+        for i in range(1, size)
+    )
+    return Graph(
+        name="app",
+        components=components,
+        links=links,
+        distinct_nodes=draw(st.booleans()),
+        finish_s=draw(st.sampled_from([math.inf, math.inf, 12.0])),
+    )
+
+
+def placed(graph: Graph, net: Network) -> Embedded | None:
+    answer = place_graph(graph, net, search=PLAIN)
+    return answer if isinstance(answer, Embedded) else None
+
+
+def rows(net: Network, answer: Embedded) -> list[int]:
+    return [net.names.index(node) for node in answer.nodes]
+
+
+@pytest.mark.feature("S41")
+@given(graphs(), networks())
+def test_every_node_satisfies_the_demand_of_each_component_on_it(graph: Graph, net: Network) -> None:
+    if answer := placed(graph, net):
+        for component, row in zip(graph.components, rows(net, answer), strict=True):
+            assert component.cpu <= net.cpu_free[row]
+            assert component.storage <= net.storage_free[row]
+
+
+@pytest.mark.feature("S42")
+@given(graphs(), networks())
+def test_all_components_of_a_node_fit_together(graph: Graph, net: Network) -> None:
+    if answer := placed(graph, net):
+        then = net.after(answer, graph)
+        assert (then.cpu_free >= -1e-9).all()
+        assert (then.storage_free >= -1e-9).all()
+        if graph.distinct_nodes:
+            assert len(set(answer.nodes)) == len(answer.nodes)
+
+
+@pytest.mark.feature("S43")
+@given(graphs(), networks())
+def test_no_link_of_the_network_is_over_its_bandwidth_and_every_path_joins_its_ends(
+    graph: Graph, net: Network
+) -> None:
+    if answer := placed(graph, net):
+        assert (net.after(answer, graph).bandwidth_free >= -1e-9).all()
+        where = dict(zip((c.name for c in graph.components), rows(net, answer), strict=True))
+        for link, path in zip(graph.links, answer.paths, strict=True):
+            at = where[link.source]
+            for number in path:
+                a, b = net.ends[number]
+                assert at in (a, b)
+                at = int(a + b - at)
+            assert at == where[link.target]
+
+
+@pytest.mark.feature("S44")
+@given(graphs(), networks())
+def test_deadline_delay_and_location_hold(graph: Graph, net: Network) -> None:
+    if answer := placed(graph, net):
+        for component, node in zip(graph.components, answer.nodes, strict=True):
+            assert not component.nodes or node in component.nodes
+        for link, path in zip(graph.links, answer.paths, strict=True):
+            assert sum(net.latency_ms[number] for number in path) <= link.latency_ms
+        assert finish_s(graph, net, answer) <= graph.finish_s + 1e-9
+
+
+@pytest.mark.feature("S45")
+@given(graphs(), networks())
+def test_no_plan_is_less_reliable_than_it_must_be(graph: Graph, net: Network) -> None:
+    if answer := placed(graph, net):
+        where = dict(zip((c.name for c in graph.components), rows(net, answer), strict=True))
+        for link, path in zip(graph.links, answer.paths, strict=True):
+            at = where[link.source]
+            works = net.node_reliability[at]
+            for number in path:
+                at = int(net.ends[number].sum() - at)
+                works *= net.link_reliability[number] * net.node_reliability[at]
+            assert works >= link.reliability - 1e-9
+
+
+@given(graphs(), networks())
+def test_taking_and_giving_back_leaves_the_network_as_it_was(graph: Graph, net: Network) -> None:
+    if answer := placed(graph, net):
+        back = net.after(answer, graph).after(answer, graph, sign=1.0)
+        assert np.allclose(back.cpu_free, net.cpu_free)
+        assert np.allclose(back.bandwidth_free, net.bandwidth_free)
+
+
+@settings(deadline=None)
+@given(graphs(), networks())
+def test_the_same_arguments_give_the_same_answer_compiled_or_not(graph: Graph, net: Network) -> None:
+    plain = place_graph(graph, net, search=PLAIN)
+    assert plain == place_graph(graph, net, search=PLAIN)
+    compiled = place_graph(graph, net, search=Search(tries=12, more_tries=30))
+    assert type(plain) is type(compiled)
+    if isinstance(plain, Embedded) and isinstance(compiled, Embedded):
+        assert plain.cost == pytest.approx(compiled.cost)
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(), networks())
+def test_the_exact_model_never_finds_what_breaks_a_constraint_and_the_search_never_beats_it(
+    graph: Graph, net: Network
+) -> None:
+    exact = place_exactly(graph, net)
+    found = placed(graph, net)
+    if isinstance(exact, Refused):
+        assert found is None, "the search found what the exact model proved impossible"
+    else:
+        assert violations(graph, net, exact) == ()
+        if found is not None:
+            hops = sum(k.bandwidth * len(p) for k, p in zip(graph.links, found.paths, strict=True))
+            assert hops >= exact.cost - 1e-6
+
+
+def test_on_random_graphs_the_search_is_near_the_optimum() -> None:
+    random = np.random.default_rng(7)
+    gaps: list[float] = []
+    missed = feasible = 0
+    for _ in range(25):
+        net, graph = random_case(random)
+        exact = place_exactly(graph, net)
+        if not isinstance(exact, Embedded):
+            continue
+        feasible += 1
+        answer = place_graph(graph, net)
+        if not isinstance(answer, Embedded):
+            missed += 1
+            continue
+        used = sum(k.bandwidth * len(p) for k, p in zip(graph.links, answer.paths, strict=True))
+        gaps.append(used / exact.cost - 1)
+    assert feasible >= 15
+    assert missed <= 1
+    assert float(np.median(gaps)) <= 0.05
+
+
+def random_case(random: np.random.Generator) -> tuple[Network, Graph]:
+    size = 8
+    nodes = {f"n{i}": (float(random.integers(5, 20)), 10.0) for i in range(size)}
+    pairs = {(int(random.integers(0, i)), i) for i in range(1, size)}
+    pairs |= {(a, b) for a in range(size) for b in range(a + 1, size) if random.random() < 0.25}
+    net = network(nodes, [(f"n{a}", f"n{b}", float(random.integers(5, 20))) for a, b in sorted(pairs)])
+    parts = tuple(Component(name=f"c{i}", cpu=float(random.integers(1, 12))) for i in range(4))
+    ends = [(a, b) for a in range(4) for b in range(a + 1, 4) if random.random() < 0.7] or [(0, 1)]
+    links = tuple(
+        Link(source=f"c{a}", target=f"c{b}", bandwidth=float(random.integers(1, 8))) for a, b in ends
+    )
+    return net, Graph(name="app", components=parts, links=links)
+
+
+@pytest.mark.feature("S40")
+def test_the_value_agrees_with_cases_computed_by_hand() -> None:
+    net = network({"a": (10.0, 0.0), "b": (20.0, 0.0)}, [("a", "b", 8.0)])
+    graph = Graph(
+        name="g",
+        components=(Component(name="u", cpu=5.0), Component(name="v", cpu=5.0)),
+        links=(Link(source="u", target="v", bandwidth=2.0),),
+        distinct_nodes=False,
+    )
+    apart = Embedded(nodes=("a", "b"), paths=((0,),), cost=2.0)
+    together = Embedded(nodes=("b", "b"), paths=((),), cost=0.0)
+    # apart: nodes 5/10 and 5/20, link 2/8; power 10·(.5+.5·.5) + 20·(.5+.5·.25) = 20 of 30
+    assert value(graph, net, apart) == pytest.approx((1 - 0.5) + (1 - 0.25) + (1 - 20 / 30))
+    # together: node b 10/20, link unused; power 20·(.5+.5·.5) = 15 of 30
+    assert value(graph, net, together) == pytest.approx((1 - 0.5) + 1.0 + (1 - 15 / 30))
+    only_links = Weights(nodes=0.0, links=2.0, energy=0.0)
+    assert value(graph, net, apart, only_links) == pytest.approx(1.5)
+    best = place_exactly(graph, net, weights=Weights())
+    assert isinstance(best, Embedded)
+    assert best.nodes == ("b", "b")
+
+
+@settings(max_examples=15, deadline=None)
+@given(graphs(), networks())
+def test_no_placement_found_by_search_is_worth_more_than_the_exact_one(graph: Graph, net: Network) -> None:
+    best = place_exactly(graph, net, weights=Weights())
+    found = placed(graph, net)
+    if found is not None:
+        assert isinstance(best, Embedded)
+        assert value(graph, net, found) <= value(graph, net, best) + 1e-6
+
+
+BROKEN: dict[str, tuple[Graph, Embedded]] = {
+    "node demand": (
+        Graph(name="g", components=(Component(name="u", cpu=11.0),)),
+        Embedded(nodes=("a",), paths=(), cost=0),
+    ),
+    "node capacity": (
+        Graph(
+            name="g",
+            components=(Component(name="u", cpu=6.0), Component(name="v", cpu=6.0)),
+            distinct_nodes=False,
+        ),
+        Embedded(nodes=("a", "a"), paths=(), cost=0),
+    ),
+    "distinct nodes": (
+        Graph(name="g", components=(Component(name="u"), Component(name="v"))),
+        Embedded(nodes=("a", "a"), paths=(), cost=0),
+    ),
+    "location": (
+        Graph(name="g", components=(Component(name="u", nodes=("b",)),)),
+        Embedded(nodes=("a",), paths=(), cost=0),
+    ),
+    "finish time": (
+        Graph(name="g", components=(Component(name="u", run_s=9.0),), finish_s=8.0),
+        Embedded(nodes=("a",), paths=(), cost=0),
+    ),
+    **{
+        name: (
+            Graph(
+                name="g",
+                components=(Component(name="u"), Component(name="v")),
+                links=(Link(source="u", target="v", **limits),),
+            ),
+            Embedded(nodes=("a", "b"), paths=(path,), cost=0),
+        )
+        for name, limits, path in (
+            ("link bandwidth", {"bandwidth": 9.0}, (0,)),
+            ("transfer delay", {"latency_ms": 1.0}, (0,)),
+            ("reliability", {"reliability": 0.99}, (0,)),
+            ("path", {}, ()),
+        )
+    },
+}
+
+
+@pytest.mark.feature("S39")
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_constraint_that_is_broken_is_named_and_the_refusal_names_it_too(name: str) -> None:
+    net = network(
+        {"a": (10.0, 0.0), "b": (10.0, 0.0)},
+        [("a", "b", 8.0)],
+        latency_ms=np.array([4.0]),
+        reliability=(np.array([0.99, 0.99]), np.array([0.99])),
+    )
+    graph, wrong = BROKEN[name]
+    assert name in [v.constraint for v in violations(graph, net, wrong)]
+    answer = place_graph(graph, net, search=PLAIN)
+    if isinstance(answer, Refused):
+        also = {"node capacity": "node demand"}
+        assert answer.constraint in (name, also.get(name))
+        assert answer.detail
+    else:
+        assert name in ("node capacity", "distinct nodes", "location", "path"), (
+            "another placement keeps these"
+        )
+        assert violations(graph, net, answer) == ()
+
+
+def test_a_graph_that_makes_no_sense_is_refused_by_field() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        Graph(
+            name="g",
+            components=(Component(name="u", cpu=-1.0), Component(name="u")),
+            links=(Link(source="u", target="x"), Link(source="u", target="u")),
+        )
+    assert {problem.field for problem in refused.value.fields} >= {
+        "components",
+        "links[0]",
+        "links[1]",
+        "components.u",
+    }

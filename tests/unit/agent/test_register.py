@@ -1,0 +1,107 @@
+"""What the agent must not forget, and what it may."""
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from yunhe.agent import register as register_module
+from yunhe.agent.journal import Journal
+from yunhe.agent.refusals import Refusal
+from yunhe.agent.register import Allocation, Register
+from yunhe.agent.runs import Run
+from yunhe.agent.spool import Spool
+from yunhe.agent.users import Users
+
+
+def reopened(path: Path) -> Register:
+    return Register(Journal(str(path / "journal")), str(path))
+
+
+def allocation(path: Path, name: str, token: int) -> Allocation:
+    one = Allocation(Run(str(path), name), token, "p1", 700_001)
+    one.claimed = True
+    one.resources = {"cpu_millis": 500}
+    return one
+
+
+def test_what_was_saved_is_there_after_a_crash(tmp_path: Path) -> None:
+    register = reopened(tmp_path)
+    register.save(allocation(tmp_path, "a", 3))
+    register.mark("b", 7)
+    again = reopened(tmp_path)
+    assert again.allocations["a"].as_entry() == register.allocations["a"].as_entry()
+    with pytest.raises(Refusal) as refused:
+        again.fence("b", 6)
+    assert refused.value.code == "fenced"
+    assert again.fence("b", 7) is None
+
+
+def test_a_mark_replaces_the_allocation(tmp_path: Path) -> None:
+    register = reopened(tmp_path)
+    register.save(allocation(tmp_path, "a", 3))
+    register.mark("a", 4)
+    assert reopened(tmp_path).allocations == {}
+    assert reopened(tmp_path).marks["a"][0] == 4
+
+
+def test_the_journal_stays_small_and_the_oldest_marks_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "MAX_MARKS", 50)
+    monkeypatch.setattr(register_module, "_COMPACT_AFTER", 20)
+    monkeypatch.setattr(os, "fsync", print)  # 500 of them would take seconds
+    register = reopened(tmp_path)
+    register.save(allocation(tmp_path, "kept", 1))
+    for number in range(500):
+        register.mark(f"m{number}", 1)
+    again = reopened(tmp_path)
+    assert set(again.allocations) == {"kept"}
+    assert set(list(again.marks)[-50:]) == {f"m{number}" for number in range(450, 500)}
+    assert len((tmp_path / "journal").read_bytes().splitlines()) < 200
+
+
+def test_minutes_are_kept_until_they_are_acknowledged_and_numbers_never_come_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "usage")
+    spool = Spool(path)
+    spool.add([{"minute": 1, "allocation_id": "a", "until_ms": 5}] * 3)
+    assert [minute["seq"] for minute in Spool(path).beyond(-1)] == [0, 1, 2]
+    again = Spool(path)
+    assert [minute["seq"] for minute in again.beyond(1)] == [2]
+    assert again.beyond(2) == []
+    again.add([{"minute": 2, "allocation_id": "a", "until_ms": 9}])
+    assert [minute["seq"] for minute in again.beyond(2)] == [3]
+
+
+def test_a_project_keeps_its_user_and_no_known_user_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    taken = [entry.pw_uid for entry in pwd.getpwall()]
+    users = Users(str(tmp_path / "users.json"), min(taken), len(set(taken)) + 3)
+    given: dict[str, int] = {}
+    for project in ("a", "b", "c"):
+        given[project] = users.propose(project)
+        users.settle(project, given[project])
+    assert len(set(given.values())) == 3
+    assert not set(given.values()) & set(taken)
+    again = Users(str(tmp_path / "users.json"), 900_000, 10)
+    assert {project: again.propose(project) for project in given} == given
+
+
+def test_a_project_that_left_nothing_binds_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    users = Users(str(tmp_path / "users.json"), 700_000, 10)
+    users.propose("first")
+    users.settle("second", users.propose("second"))
+    with pytest.raises(Refusal, match="second only"):
+        users.propose("first")
+
+
+def test_a_users_file_that_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    path.write_text("{")
+    users = Users(str(path), 700_000, 10)
+    assert "set aside" in users.notice
+    assert (tmp_path / "users.json.quarantine").exists()

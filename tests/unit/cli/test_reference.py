@@ -1,0 +1,19 @@
+"""The reference pages say what the code does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_reference_is_what_the_code_prints_today() -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/reference.py", "--check"],
+        cwd=ROOT,
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

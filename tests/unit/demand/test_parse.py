@@ -1,0 +1,211 @@
+"""A task is read whole or refused with everything that is wrong with it."""
+
+import msgspec
+import pytest
+
+from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.money import Tier
+from yunhe.scheduling.orchestration.decide import DEFAULT_WEIGHTS
+from yunhe.scheduling.orchestration.model import Policy
+from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
+from yunhe.trading.demand.parse import check_task, parse_task, parse_yaml
+
+
+def problems_of(document: object) -> dict[str, str]:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_task(document)
+    return {problem.field: str(problem) for problem in caught.value.fields}
+
+
+def test_a_whole_task_is_read_as_written() -> None:
+    task = parse_yaml("""
+        name: train
+        resources: {cpus: 4+, memory: 32+, accelerators: {A100: 2}}
+        workdir: .
+        envs: {EPOCHS: 3, RATE: 0.1, NAME: canal}
+        secrets: [HF_TOKEN]
+        file_mounts: {~/data: /srv/data}
+        outputs: [results/*.json]
+        setup: pip install -r requirements.txt
+        run: python train.py
+        retries: 2
+        timeout: 2h
+        near: cn-north@39.9,116.4
+        tier: low
+        policy: balanced
+        weights: {cost_per_hour: 2}
+    """)
+    assert task == Task(
+        name="train",
+        resources=ResourceSpec(cpus="4+", memory="32+", accelerators={"A100": 2}),
+        workdir=".",
+        envs={"EPOCHS": "3", "RATE": "0.1", "NAME": "canal"},
+        secrets=("HF_TOKEN",),
+        file_mounts={"~/data": "/srv/data"},
+        outputs=("results/*.json",),
+        setup="pip install -r requirements.txt",
+        run="python train.py",
+        retries=2,
+        timeout="2h",
+        near="cn-north@39.9,116.4",
+        tier=Tier.LOW,
+        policy=Policy.BALANCED,
+        weights={"cost_per_hour": 2.0},
+    )
+
+
+def test_every_problem_is_told_at_once() -> None:
+    found = problems_of(
+        {
+            "nmae": "x",
+            "name": "Train Me",
+            "resources": {"cpus": "many", "memery": 4, "accelerators": "A100:1.5", "any_of": [{"gpus": 1}]},
+            "envs": {"2X": "a", "DEBUG": True, "LATER": None},
+            "file_mounts": {"/data": "here", "../up": "there", "s3": "s3://bucket"},
+            "outputs": "results",
+            "retries": -1,
+            "timeout": "soon",
+            "tier": "hihg",
+            "policy": "cheap",
+        }
+    )
+    assert set(found) == {
+        "nmae",
+        "name",
+        "resources.cpus",
+        "resources.memery",
+        "resources.accelerators",
+        "resources.any_of[0].gpus",
+        "envs.2X",
+        "envs.DEBUG",
+        "envs.LATER",
+        "file_mounts./data",
+        "file_mounts.../up",
+        "file_mounts.s3",
+        "outputs",
+        "retries",
+        "timeout",
+        "tier",
+        "policy",
+        "run",
+    }
+    assert "did you mean 'name'" in found["nmae"]
+    assert "did you mean 'train-me'" in found["name"]
+    assert "did you mean 'memory'" in found["resources.memery"]
+    assert "did you mean 'accelerators'" in found["resources.any_of[0].gpus"]
+    assert "did you mean 'data'" in found["file_mounts./data"]
+    assert "did you mean 'high'" in found["tier"]
+    assert "did you mean 'cheapest'" in found["policy"]
+    assert "(got 'soon')" in found["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("field", "document", "advice"),
+    [
+        ("num_nodes", {"num_nodes": 2}, "one task per node"),
+        ("service", {"service": {"replicas": 2}}, "runs to its end"),
+        ("budget", {"budget": "40/h"}, "timeout"),
+        ("resources.image_id", {"resources": {"image_id": "docker:x"}}, "setup"),
+        ("resources.use_spot", {"resources": {"use_spot": True}}, "tier"),
+        ("resources.infra", {"resources": {"infra": "aws"}}, "pool"),
+        ("resources.any_of[0].region", {"resources": {"any_of": [{"region": "us"}]}}, "near"),
+        ("secrets", {"secrets": {"TOKEN": "abc"}}, "yunhe secret set"),
+        ("file_mounts.data", {"file_mounts": {"data": {"source": "s3://b", "mode": "MOUNT"}}}, "local path"),
+        ("workdir", {"workdir": {"url": "https://example.org/r.git"}}, "local path"),
+        ("resources.accelerators", {"resources": {"accelerators": ["A100:1", "H100:1"]}}, "ordered"),
+        ("resources.accelerators", {"resources": {"accelerators": {"A100": 1, "H100": 1}}}, "any_of"),
+    ],
+)
+def test_what_is_planned_is_refused_with_what_to_do_instead(
+    field: str, document: object, advice: str
+) -> None:
+    assert isinstance(document, dict)
+    assert advice in problems_of({"run": "true", **document})[field]
+
+
+def test_a_planned_field_that_asks_for_nothing_may_stay() -> None:
+    assert parse_task({"run": "true", "num_nodes": 1, "resources": {"use_spot": False}}) == Task(run="true")
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"run": ""}, "run"),
+        ({"run": None}, "run"),
+        ({"run": 3}, "run"),
+        ({"run": "x" * (256 * 1024 + 1)}, "run"),
+        ({"run": "true", "setup": "a\0b"}, "setup"),
+        ({"run": "true", "name": "x" * 65}, "name"),
+        ({"run": "true", "name": ["x"]}, "name"),
+        ({"run": "true", "envs": {f"V{i}": "" for i in range(1001)}}, "envs"),
+        ({"run": "true", "envs": ["A=1"]}, "envs"),
+        ({"run": "true", "resources": {"cpus": 0}}, "resources.cpus"),
+        ({"run": "true", "resources": {"cpus": True}}, "resources.cpus"),
+        ({"run": "true", "resources": {"cpus": float("nan")}}, "resources.cpus"),
+        ({"run": "true", "resources": {"cpus": "4++"}}, "resources.cpus"),
+        ({"run": "true", "resources": {"cpus": 10**9}}, "resources.cpus"),
+        ({"run": "true", "resources": {"memory": -1}}, "resources.memory"),
+        ({"run": "true", "resources": {"memory": "4x"}}, "resources.memory"),
+        ({"run": "true", "resources": {"accelerators": "A100:0"}}, "resources.accelerators"),
+        ({"run": "true", "resources": {"accelerators": ":2"}}, "resources.accelerators"),
+        ({"run": "true", "resources": {"any_of": []}}, "resources.any_of"),
+        ({"run": "true", "resources": {"any_of": [{}], "ordered": [{}]}}, "resources"),
+        ({"run": "true", "resources": {"any_of": [{"any_of": [{}]}]}}, "resources.any_of[0].any_of"),
+        ({"run": "true", "resources": {"pool": "no such!"}}, "resources.pool"),
+        ({"run": "true", "outputs": ["../x"]}, "outputs[0]"),
+        ({"run": "true", "outputs": ["a/../../x"]}, "outputs[0]"),
+        ({"run": "true", "outputs": ["a", "a"]}, "outputs"),
+        ({"run": "true", "file_mounts": {"a": "x", "./a": "y"}}, "file_mounts../a"),
+        ({"run": "true", "file_mounts": {"~root/a": "x"}}, "file_mounts.~root/a"),
+        ({"run": "true", "timeout": 0}, "timeout"),
+        ({"run": "true", "near": "x@100,0"}, "near"),
+        ({"run": "true", "near": ""}, "near"),
+        ({"run": "true", "retries": True}, "retries"),
+        ({"run": "true", "policy": "nearest"}, "near"),
+        ({"run": "true", "policy": "cheapest", "weights": {"cost_per_hour": 1}}, "weights"),
+        ({"run": "true", "weights": {"cost": 1}}, "weights.cost"),
+        ({"run": "true", "weights": {"cost_per_hour": 0, "distance_km": 0}}, "weights"),
+        ({"run": "true", "secrets": ["A"], "envs": {"A": "1"}}, "secrets"),
+        ({"run": "true", 3: "x"}, "task"),
+        ("run", "task"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_of_its_field(document: object, field: str) -> None:
+    assert list(problems_of(document)) == [field]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "just words",
+        "- a\n- b",
+        "run: a\nrun: b",
+        "run: a\n---\nrun: b",
+        "run: [",
+        "[" * 5000,
+        "a: !!python/name:os",
+    ],
+)
+def test_text_that_is_not_one_mapping_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_yaml(text)
+    assert caught.value.remedy
+
+
+def test_a_bomb_of_aliases_is_refused_in_little_text() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
+    with pytest.raises(InvalidInputError) as caught:
+        parse_yaml("\n".join([*lines, "run: *a29"]))
+    assert sum(len(str(problem)) for problem in caught.value.fields) < 10_000
+
+
+def test_a_task_from_the_wire_is_judged_like_a_file() -> None:
+    task = msgspec.convert({"run": "true", "resources": {"cpus": "lots"}}, Task)
+    with pytest.raises(InvalidInputError):
+        check_task(task)
+
+
+def test_the_terms_that_can_be_weighed_are_those_decisions_use() -> None:
+    assert set(SCORE_TERMS) == set(DEFAULT_WEIGHTS)
