@@ -18,7 +18,7 @@ import zlib
 from typing import Any, BinaryIO, Iterator, cast
 
 from yunhe.agent.refusals import CONFLICT, INVALID, TOO_LARGE, Refusal, invalid, refusal_of
-from yunhe.agent.users import become
+from yunhe.agent.users import become, end_with
 
 MAX_MEMBERS = 200_000
 MAX_UNPACKED_BYTES = 64 * 1024**3
@@ -39,6 +39,7 @@ def unpack_job(order: dict[str, Any], handles: list[int]) -> None:
     """Unpack the archive of the first handle; tell the second how it went."""
     archive, status = handles
     become(order["uid"])
+    end_with(order["spawner"])
     _answer(status, _unpack, order["work"], order["path"], archive)
 
 
@@ -46,6 +47,7 @@ def pack_job(order: dict[str, Any], handles: list[int]) -> None:
     """Write an archive of the wanted paths to the first handle; tell the second how it went."""
     output, status = handles
     become(order["uid"])
+    end_with(order["spawner"])
     _answer(status, _pack, order["work"], order["paths"], output)
 
 

@@ -16,7 +16,7 @@ from yunhe.agent.failpoints import reach
 from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
 from yunhe.agent.handles import read_all, read_handle
 from yunhe.agent.node import Node
-from yunhe.agent.refusals import CONFLICT, DISK_FULL, INTERNAL, Refusal, invalid, refusal_of
+from yunhe.agent.refusals import CONFLICT, DISK_FULL, RESTARTING, Refusal, invalid, refusal_of
 from yunhe.agent.register import PREPARING, Allocation
 from yunhe.agent.runs import Run
 
@@ -170,7 +170,7 @@ def _remove(path: str) -> None:
 def _raise_refusal(answer: bytes) -> None:
     """Raise what a job of the spawner refused; no answer at all means that it died."""
     if not answer:
-        raise Refusal(INTERNAL, "The process that handled the archive ended without an answer.")
+        raise Refusal(RESTARTING, "The process that handled the archive was killed.", remedy="Try again.")
     error = json.loads(answer).get("error")
     if error is not None:
         raise Refusal(error["code"], error["problem"], remedy=error["remedy"], fields=error["fields"])

@@ -51,19 +51,27 @@ class Spawner:
 
     def spawn(self, job: str, order: dict[str, Any], handles: list[int] | None = None) -> int:
         """Fork a process for *order*; return its process ID."""
-        if self._line is None:
-            self._line = self._start()
         message = json.dumps({"job": job, "order": order}).encode()
         try:
-            rights = array.array("i", handles or [])
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if handles else []
-            self._line.sendmsg([_LENGTH.pack(len(message))], ancillary)
-            self._line.sendall(message)
-            answer = _receive(self._line, _LENGTH.size)
+            try:
+                line = self._send(message, handles or [])
+            except BrokenPipeError:
+                self.close()  # it was gone before it had heard all of the order, so it has not carried it out
+                line = self._send(message, handles or [])
+            answer = _receive(line, _LENGTH.size)
         except OSError:
             self.close()
             raise
         return _LENGTH.unpack(answer)[0]
+
+    def _send(self, message: bytes, handles: list[int]) -> socket.socket:
+        if self._line is None:
+            self._line = self._start()
+        rights = array.array("i", handles)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if handles else []
+        self._line.sendmsg([_LENGTH.pack(len(message))], ancillary)
+        self._line.sendall(message)
+        return self._line
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -97,6 +105,7 @@ def serve(handle: int) -> None:
         try:
             length, handles = _receive_with_handles(line)
             request = json.loads(_receive(line, length))
+            request["order"]["spawner"] = os.getpid()
         except ConnectionError:
             return
         pid = os.fork()

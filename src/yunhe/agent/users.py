@@ -7,12 +7,14 @@ import hashlib
 import os
 import pwd
 import resource
+import signal
 
 from yunhe.agent.durable import read_json, replace_json
 from yunhe.agent.refusals import CONFLICT, FORBIDDEN, Refusal
 
 DEFAULT_FIRST_UID = 700_000
 DEFAULT_UID_COUNT = 65_536
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -103,6 +105,16 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER)
 
 
-def _prctl(option: int) -> None:
-    if _libc.prctl(option, 1, 0, 0, 0) != 0:
+def end_with(parent: int) -> None:
+    """Let the kernel kill the calling process when *parent* ends; after ``become``, which would undo it.
+
+    Who unpacks for an agent that is gone would do so beside whoever unpacks for the next one.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prctl(option: int, value: int = 1) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {option}")

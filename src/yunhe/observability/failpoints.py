@@ -1,22 +1,53 @@
-"""Failpoints: named steps at which a test may kill this process, to show that nothing is lost there."""
+"""Failpoints of a server: the named steps between an intent and its effect at which a test may have it die.
 
-import os
-import signal
-from pathlib import Path
+They work as the agent's do (``yunhe.agent.failpoints``): inert unless asked for by the environment, and each fires
+once, whatever restarts. The list is a type, so that a failpoint which is not in it does not pass the type checker.
+"""
+
+from typing import Literal, get_args
+
+from yunhe.agent.failpoints import reach
+
+Failpoint = Literal[
+    "first-key-before-commit",
+    "first-key-after-commit",
+    "pool-after-intent",
+    "pool-before-seen",
+    "prices-after-commit",
+    "submit-after-key",
+    "submit-before-commit",
+    "submit-after-commit",
+    "place-before-commit",
+    "place-after-commit",
+    "launch-before-call",
+    "launch-after-files",
+    "launch-after-call",
+    "launch-after-record",
+    "stop-after-intent",
+    "stop-before-call",
+    "stop-after-call",
+    "resize-after-intent",
+    "resize-before-call",
+    "resize-after-call",
+    "exit-before-record",
+    "exit-after-record",
+    "finish-after-logs",
+    "outputs-before-record",
+    "finish-after-outputs",
+    "final-before-commit",
+    "final-after-commit",
+    "settle-before-commit",
+    "settle-after-commit",
+    "release-before-call",
+    "release-after-call",
+    "usage-before-commit",
+    "bill-before-commit",
+    "bill-after-commit",
+]
+
+SERVER: tuple[str, ...] = get_args(Failpoint)
 
 
-def failpoint(name: str) -> None:
-    """End this process with SIGKILL if ``$YUNHE_FAILPOINT`` names this step and its marker can be taken.
-
-    The marker is a file ``<name>`` in ``$YUNHE_FAILPOINT_DIR``; taking it removes it, so that each is hit once even
-    when several processes pass by and the process is started again.
-    """
-    if os.environ.get("YUNHE_FAILPOINT") is None:
-        return
-    if name not in os.environ["YUNHE_FAILPOINT"].split(","):
-        return
-    try:
-        Path(os.environ.get("YUNHE_FAILPOINT_DIR", "."), name).unlink()
-    except FileNotFoundError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+def failpoint(name: Failpoint) -> None:
+    """End this process with SIGKILL if a test has asked for that here and *name* has not fired before."""
+    reach(name)

@@ -179,9 +179,8 @@ class _Start:
     async def _start_accounts(self) -> AsyncGenerator[None]:
         service = AccountService(self._database, self._vault, self._clock)
         self._provide(Accounts, service)
-        first = await service.bootstrap()
-        if first is not None:
-            _leave_key(first_key_path(self._settings.home), first.text)
+        path = first_key_path(self._settings.home)
+        await service.bootstrap(lambda key: _leave_key(path, key))
         yield
 
     @asynccontextmanager
@@ -236,9 +235,13 @@ def _end_old_leases(connection: Connection) -> None:
 
 
 def _leave_key(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fresh = path.with_suffix(f".{os.getpid()}.new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(text + "\n")
+        file.flush()
+        os.fsync(handle)
+    fresh.replace(path)
 
 
 @asynccontextmanager

@@ -1,13 +1,15 @@
 """Leases on rows: claim, keep, let go. The token fences out whoever held the row before."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.kernel.errors import FencedError
-from yunhe.storage.database import AnyRow
+from yunhe.storage.database import AnyRow, Database
 
 
 def lease_columns() -> tuple[sa.Column[Any], ...]:
@@ -56,6 +58,16 @@ def apply(connection: Connection, table: sa.Table, row_id: str, token: int, **va
     )
     if changed.rowcount != 1:
         raise FencedError(f"The lease on {row_id} has passed to another process.")
+
+
+@asynccontextmanager
+async def held_until_end(database: Database, table: sa.Table, owner: str) -> AsyncGenerator[None]:
+    """End every lease of *owner* when the block ends, so that others need not wait for them to run out."""
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await database.write(lambda connection: let_go(connection, table, owner=owner))
 
 
 def let_go(connection: Connection, table: sa.Table, *, owner: str, ids: Iterable[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """The vault: seals small texts with a key that lives outside the database."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -25,16 +26,9 @@ class Vault:
     def at(cls, path: Path) -> "Vault":
         """Return the vault whose key is in the file *path*; the file is made, for the owner alone, when missing."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return cls(path.read_bytes().strip())
-        with os.fdopen(handle, "wb") as file:
-            key = Fernet.generate_key()
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
-        return cls(key)
+        if not path.exists():
+            _make_key(path)
+        return cls(path.read_bytes().strip())
 
     def seal(self, text: str) -> str:
         """Return *text* encrypted."""
@@ -49,3 +43,16 @@ class Vault:
                 "A secret cannot be opened with this platform's key.",
                 remedy="Restore the vault key that belongs to this database, or set the secret again.",
             ) from None
+
+
+def _make_key(path: Path) -> None:
+    """Put a new key at *path*, whole or not at all; of several processes that do so at once, one wins."""
+    fresh = path.with_suffix(f".{os.getpid()}.new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(Fernet.generate_key())
+        file.flush()
+        os.fsync(handle)
+    with contextlib.suppress(FileExistsError):
+        os.link(fresh, path)
+    fresh.unlink()

@@ -35,12 +35,13 @@ class Keeper:
 
     async def run(self) -> None:
         """Look at pools until cancelled."""
-        while True:
-            mine = await self._database.write(self._claim)
-            async with anyio.create_task_group() as tasks:
-                for pool in mine:
-                    tasks.start_soon(self._look, pool)
-            await anyio.sleep(LOOK_EVERY_S)
+        async with leases.held_until_end(self._database, store.POOLS, self._owner):
+            while True:
+                mine = await self._database.write(self._claim)
+                async with anyio.create_task_group() as tasks:
+                    for pool in mine:
+                        tasks.start_soon(self._look, pool)
+                await anyio.sleep(LOOK_EVERY_S)
 
     def _claim(self, connection: Connection) -> list[Pool]:
         now = self._clock()

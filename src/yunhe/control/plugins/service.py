@@ -34,6 +34,7 @@ from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, UnsupportedError, YunheError
 from yunhe.kernel.ids import AllocationId, BlobId, PoolId, new_id
 from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 
@@ -61,12 +62,14 @@ class PluginService:
         kind = self._connections.kind(spec)
         _check_name(spec.name)
         pool_id = await self._database.write(lambda connection: self._intend(connection, spec))
+        failpoint("pool-after-intent")
         ok = False
         try:
             async for check in kind.onboard(target_of(spec)):
                 ok = check.ok
                 yield check
             if ok:
+                failpoint("pool-before-seen")
                 await self.look(pool_id, spec)
         finally:
             if not ok:
@@ -169,6 +172,7 @@ class PluginService:
             await _power(engine, SupportsFiles, Power.FILES).put_archive(
                 upload, self._blobs.chunks(mount.blob_id)
             )
+        failpoint("launch-after-files")
         await engine.launch(order)
 
     async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:

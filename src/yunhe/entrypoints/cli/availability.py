@@ -223,8 +223,9 @@ def frontier(
     wanted = _target(target, file[1])
     model, pricing = _model(of, file[0]), _pricing(prices)
     most = points or (ALL_POINTS if output is Output.JSON else SHOWN_POINTS)
-    found = frontier_points(model, pricing, most)
-    both = trade_off(model, wanted, pricing) if pricing.mixed and wanted is not None else []
+    with views.working("planning"):
+        found = frontier_points(model, pricing, most)
+        both = trade_off(model, wanted, pricing) if pricing.mixed and wanted is not None else []
     if output is Output.JSON:
         views.write_json(
             {
@@ -279,7 +280,7 @@ def simulate(
 
     model, wanted = _read(of, target)
     outcome = _make_plan(model, wanted, _pricing(prices))
-    with views.progress("simulating", output is Output.TABLE) as report:
+    with views.progress("simulating") as report:
         result = simulation.simulate(model, outcome.services, years, seed, report)
     if output is Output.JSON:
         views.write_json(
@@ -329,8 +330,10 @@ def platform_modules() -> dict[str, tuple[str, ...]]:
 
 def _make_plan(model: "Model", target: float, pricing: "Pricing") -> "Planned | Infeasible":
     from yunhe.availability.planner import make_plan  # noqa: PLC0415 - heavy
+    from yunhe.entrypoints.cli.availability_views import working  # noqa: PLC0415 - heavy
 
-    return make_plan(model, target, pricing)
+    with working("planning"):
+        return make_plan(model, target, pricing)
 
 
 def _read(of: ModelOptions, target: str | None) -> tuple["Model", float]:

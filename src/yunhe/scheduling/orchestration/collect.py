@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.interface import Plugins
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import NotFoundError, YunheError
+from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import store
@@ -55,6 +55,7 @@ async def bring_outputs(database: Database, plugins: Plugins, held: Held) -> Hel
     if not held.launched or not held.order.outputs or held.outputs_blob is not None:
         return held
     blob_id = await plugins.collect(held.pool_id, held.allocation_id, held.order.outputs)
+    failpoint("outputs-before-record")
     await database.write(
         lambda connection: leases.apply(connection, JOBS, held.job_id, held.token, outputs_blob=blob_id)
     )
@@ -87,10 +88,16 @@ class Releaser:
                     await self._woken.wait()
 
     async def _release(self, row: AnyRow) -> None:
+        pool_id, allocation_id, token = PoolId(row.pool_id), AllocationId(row.id), row.lease_token
         values: dict[str, object] = {"state": AllocationState.RELEASED}
         failpoint("release-before-call")
         try:
-            await self._plugins.release(PoolId(row.pool_id), AllocationId(row.id), row.lease_token)
+            try:
+                await self._plugins.release(pool_id, allocation_id, token)
+            except ConflictError:
+                # Over in our books and not on the pool: its files came and its launch was refused, say.
+                await self._plugins.stop(pool_id, allocation_id, token)
+                await self._plugins.release(pool_id, allocation_id, token)
         except NotFoundError:
             log.info("nothing left to release", extra={"allocation": row.id})
         except YunheError as error:

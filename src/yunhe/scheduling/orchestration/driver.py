@@ -7,10 +7,10 @@ import sqlalchemy as sa
 from anyio.abc import TaskGroup
 
 from yunhe.kernel.errors import FencedError
-from yunhe.kernel.ids import AllocationId, JobId, PoolId
+from yunhe.kernel.ids import AllocationId, JobId
 from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.states import FINAL, JobState
-from yunhe.scheduling.orchestration.steps import SLOW_RETRY_S, Drive, Means, Steps
+from yunhe.scheduling.orchestration.steps import RETRY_S, SLOW_RETRY_S, Drive, Means, Steps
 from yunhe.scheduling.orchestration.store import Held
 from yunhe.scheduling.orchestration.tables import JOBS
 from yunhe.scheduling.orchestration.watcher import Watcher
@@ -46,17 +46,14 @@ class Driver:
 
     async def run(self) -> None:
         """Drive until cancelled, then let go so that others may take over at once."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                tasks.start_soon(self._claim_forever)
-                tasks.start_soon(self._heartbeat_forever)
-        finally:
-            self._tasks = None
-            with anyio.CancelScope(shield=True):
-                await self._means.database.write(
-                    lambda connection: leases.let_go(connection, JOBS, owner=self._means.owner)
-                )
+        async with leases.held_until_end(self._means.database, JOBS, self._means.owner):
+            try:
+                async with anyio.create_task_group() as tasks:
+                    self._tasks = tasks
+                    tasks.start_soon(self._claim_forever)
+                    tasks.start_soon(self._heartbeat_forever)
+            finally:
+                self._tasks = None
 
     def take(self, job_id: JobId, token: int) -> None:
         """Begin to drive a job whose lease was just won; one that is driven already goes on with the new token."""
@@ -91,46 +88,68 @@ class Driver:
             await anyio.sleep(0 if len(rows) == CLAIM_LIMIT else HEARTBEAT_S / 2)
 
     async def _heartbeat_forever(self) -> None:
+        undriven: set[str] = set()
         while True:
             await anyio.sleep(HEARTBEAT_S)
             now = self._means.clock()
-            if self._drives:
+            if not self._drives:
+                continue
+            held = await self._means.database.write(
+                lambda c, n=now: leases.keep(c, JOBS, owner=self._means.owner, now=n, ttl_s=LEASE_S)
+            )
+            # A lease without a drive would be kept for ever; one that was just won gets its drive in a moment.
+            lost = undriven & held - self._drives.keys()
+            undriven = held - self._drives.keys()
+            if lost:
                 await self._means.database.write(
-                    lambda c, n=now: leases.keep(c, JOBS, owner=self._means.owner, now=n, ttl_s=LEASE_S)
+                    lambda c, ids=lost: leases.let_go(c, JOBS, owner=self._means.owner, ids=ids)
                 )
 
     async def _drive(self, job_id: JobId) -> None:
         drive = self._drives[job_id]
-        watched: PoolId | None = None
         try:
             while (held := await self._load(job_id, drive)) is not None:
-                if watched is None:
-                    watched = self._begin(held, drive)
+                if drive.allocation_id != held.allocation_id:
+                    self._leave(drive)
+                    self._follow(held, drive)
                 await self._step(held, drive)
         finally:
             del self._drives[job_id]
-            self._jobs_of = {a: j for a, j in self._jobs_of.items() if j != job_id}
-            if watched is not None:
-                self._watcher.unwant(watched)
+            self._leave(drive)
 
     async def _load(self, job_id: JobId, drive: Drive) -> Held | None:
         """Return the job if its lease still stands and there is something to do."""
-        held = await self._means.database.read(lambda c: store.read_held(c, job_id, drive.token))
-        return held if held is not None and held.state in self._steps else None
+        while True:
+            token = drive.token
+            held = await self._means.database.read(lambda c, t=token: store.read_held(c, job_id, t))
+            if held is not None and held.state in self._steps:
+                return held
+            if (
+                drive.token == token
+            ):  # otherwise it was placed again meanwhile, and is ours with the new token
+                return None
 
-    def _begin(self, held: Held, drive: Drive) -> PoolId:
-        self._jobs_of[held.allocation_id] = held.job_id
+    def _follow(self, held: Held, drive: Drive) -> None:
+        """Hear of the job's allocation; a job that was placed again has another, perhaps on another pool."""
+        drive.allocation_id, drive.pool_id = held.allocation_id, held.pool_id
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
         drive.metered_at = self._means.clock()
+        self._jobs_of[held.allocation_id] = held.job_id
         if self._tasks is not None:
             self._watcher.want(self._tasks, held.pool_id)
-        return held.pool_id
+
+    def _leave(self, drive: Drive) -> None:
+        if drive.allocation_id is not None and drive.pool_id is not None:
+            del self._jobs_of[drive.allocation_id]
+            self._watcher.unwant(drive.pool_id)
+            drive.allocation_id = drive.pool_id = None
 
     async def _step(self, held: Held, drive: Drive) -> None:
         try:
             await self._steps[held.state](held, drive)
         except FencedError:
             log.info("lease has passed to another holder", extra={"job": held.job_id})
+            await drive.wait(RETRY_S)
         except Exception:
             # The row is as it was: the same step is tried again.
             log.exception("step failed, will be repeated", extra={"job": held.job_id, "state": held.state})

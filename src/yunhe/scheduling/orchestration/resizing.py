@@ -8,6 +8,7 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import JobId, NodeId
 from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.events import JOB_ASKED
 from yunhe.scheduling.orchestration.states import JobState
@@ -45,12 +46,16 @@ def intend(
             f"Node {attempt.node_id} has no room for that: {short.cpu_millis / 1000:g} cores and {short.memory_mib} MiB are missing.",
             remedy="Ask for less, or stop something there.",
         )
-    store.update_allocation(connection, attempt.allocation_id, held=msgspec.json.encode(held))
-    connection.execute(
+    ordered = connection.execute(
         JOBS.update()
-        .where(JOBS.c.id == job_id)
+        .where(JOBS.c.id == job_id, JOBS.c.state == JobState.RUNNING)
         .values(resize_to=msgspec.json.encode(target), resize_problem="")
     )
+    if not ordered.rowcount:
+        raise ConflictError(
+            f"Job {job_id} has just ended.", remedy="Change resources in the task and run it again."
+        )
+    store.update_allocation(connection, attempt.allocation_id, held=msgspec.json.encode(held))
     outbox.append(connection, JOB_ASKED, job_id, now, {"resize": True})
 
 
@@ -59,8 +64,10 @@ async def carry_out(database: Database, plugins: Plugins, held: store.Held, now:
     target = held.resize_to
     if target is None:
         return
+    failpoint("resize-before-call")
     try:
         await plugins.resize(held.pool_id, held.allocation_id, held.token, target)
+        failpoint("resize-after-call")
     except (FencedError, PoolUnreachableError):
         raise
     except YunheError as error:

@@ -113,6 +113,7 @@ class OrchestrationService:
             return store.read_job(connection, job_id)
 
         job = await self._database.write(write)
+        failpoint("stop-after-intent")
         self._notices.poke()
         return job
 
@@ -123,6 +124,7 @@ class OrchestrationService:
         }
         now = self._clock()
         await self._database.write(lambda c: resizing.intend(c, job_id, resources, totals, now))
+        failpoint("resize-after-intent")
         self._notices.poke()
         with anyio.move_on_after(RESIZE_WAIT_S):
             while True:
@@ -130,7 +132,7 @@ class OrchestrationService:
                 pending, problem = await self._database.read(lambda c: _resize_state(c, job_id))
                 if problem:
                     raise UnsupportedError(
-                        f"The pool could not resize it: {problem}", remedy="The job goes on at its old size."
+                        f"The pool could not resize it: {problem}", remedy="The job keeps its old size."
                     )
                 if not pending:
                     return await self.job(job_id)

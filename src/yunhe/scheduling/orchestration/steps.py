@@ -18,6 +18,8 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
+from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import collect, resizing, store
 from yunhe.scheduling.orchestration.outcome import UNKNOWN, Attempted, Outcome, first_state, settle
@@ -35,6 +37,8 @@ METER_S = 60.0
 RETRY_S = 1.0
 SLOW_RETRY_S = 5.0
 PLACEMENT_TRIES = 5
+
+NOBODYS: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,9 @@ class Drive:
     def __init__(self, token: int) -> None:
         self.token = token
         self.news = anyio.Event()
+        self.allocation_id: AllocationId | None = None
+        """The allocation that is followed, and below it the pool that is watched for it."""
+        self.pool_id: PoolId | None = None
         self.begun_at_look = 0
         self.metered_at = 0.0
 
@@ -125,6 +132,7 @@ class Steps:
             envs=order.envs,
             secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
             timeout_s=order.timeout_s,
+            disk_limit_bytes=held.resources.disk_mib * MIB or None,
         )
 
     async def _refused(self, held: Held, error: YunheError) -> None:
@@ -148,6 +156,7 @@ class Steps:
             values: dict[str, Any] = {
                 "reason": f"the pool refused it: {error}",
                 "avoid_pools": msgspec.json.encode(sorted(avoid)),
+                **NOBODYS,
             }
             if not again:
                 values["ended_at"] = now
@@ -170,11 +179,10 @@ class Steps:
         if held.stop_requested:
             await self._change(held, JobState.STOPPING)
             return
-        if held.resize_to is not None:
-            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
-            self._means.notices.poke()
-            return
         if await self._ended(held, drive):
+            return
+        if held.resize_to is not None:
+            await self._resize(held, drive)
             return
         await drive.wait(CHECK_S)
         seen = self._watcher.seen(held.pool_id, held.allocation_id)
@@ -182,10 +190,19 @@ class Steps:
             await self._meter(held, seen, drive)
             await self._keep_logs(held, seen)
 
+    async def _resize(self, held: Held, drive: Drive) -> None:
+        try:
+            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
+        except PoolUnreachableError:
+            await drive.wait(RETRY_S)
+        self._means.notices.poke()
+
     async def stop(self, held: Held, drive: Drive) -> None:
         """Tell the pool to end the allocation, until it has."""
+        failpoint("stop-before-call")
         try:
             await self._means.plugins.stop(held.pool_id, held.allocation_id, held.token)
+            failpoint("stop-after-call")
             known = (await self._means.plugins.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
         except PoolUnreachableError as error:
             await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
@@ -212,7 +229,6 @@ class Steps:
                 return True
             return await self._pool_removed(held)
         if seen.phase is Phase.EXITED:
-            failpoint("exit-before-record")
             await self._end(held, ending=seen.ending or Ending.DONE, detail=_detail(seen), seen=seen)
             return True
         if seen.phase is Phase.UNKNOWN:
@@ -232,10 +248,13 @@ class Steps:
         now = self._means.clock()
 
         def write(connection: Connection) -> None:
-            store.change(connection, held, JobState.FINISHING, now, reason="")
+            # A resize that was ordered and not carried out is over too: the next attempt has its own size.
+            late = {"resize_problem": "it ended first"} if held.resize_to is not None else {}
+            store.change(connection, held, JobState.FINISHING, now, reason="", resize_to=None, **late)
             values: dict[str, Any] = {"ending": ending, "detail": detail, "ended_at": now}
             if seen is not None:
                 values |= {
+                    "state": AllocationState.LAUNCHED,  # also where we died between the launch and its record
                     "exit_code": seen.exit_code,
                     "meters": msgspec.json.encode(seen.meters),
                     "ended_at": seen.ended_at or now,
@@ -244,7 +263,9 @@ class Steps:
                     values["started_at"] = seen.started_at
             store.update_allocation(connection, held.allocation_id, **values)
 
+        failpoint("exit-before-record")
         await self._means.database.write(write)
+        failpoint("exit-after-record")
         self._means.notices.poke()
 
     async def _meter(self, held: Held, seen: Observed, drive: Drive) -> None:
@@ -304,13 +325,15 @@ class Steps:
     async def settle(self, held: Held, drive: Drive) -> None:
         """Let the retry policy say what follows an attempt that was preempted or is unknown."""
         now = self._means.clock()
+        failpoint("settle-before-commit")
         await self._means.database.write(lambda c: _settle(c, held, settle(_attempted(held)), now))
+        failpoint("settle-after-commit")
         self._means.notices.poke()
         self._means.room_freed()
 
 
 def _settle(connection: Connection, held: Held, outcome: Outcome, now: float) -> None:
-    values: dict[str, Any] = {"reason": outcome.reason, "lease_owner": "", "lease_until": 0}
+    values: dict[str, Any] = {"reason": outcome.reason, **NOBODYS}
     if outcome.state in FINAL:
         values |= {"ended_at": now, "exit_code": held.exit_code}
     else:

@@ -26,6 +26,7 @@ class Watcher:
         self._plugins = plugins
         self._poke = poke
         self._wanted: dict[PoolId, int] = {}
+        self._watched: set[PoolId] = set()
         self._seen: dict[PoolId, dict[AllocationId, Observed]] = {}
         self._looks: dict[PoolId, int] = {}
         self._finished: dict[PoolId, int] = {}
@@ -33,7 +34,8 @@ class Watcher:
     def want(self, tasks: TaskGroup, pool_id: PoolId) -> None:
         """Watch a pool as long as somebody wants it."""
         self._wanted[pool_id] = self._wanted.get(pool_id, 0) + 1
-        if self._wanted[pool_id] == 1:
+        if pool_id not in self._watched:  # a watch that is not wanted any more goes on until its look is over
+            self._watched.add(pool_id)
             tasks.start_soon(self._watch, pool_id)
 
     def unwant(self, pool_id: PoolId) -> None:
@@ -56,6 +58,13 @@ class Watcher:
         return looked and pool_id in self._seen and allocation_id not in self._seen[pool_id]
 
     async def _watch(self, pool_id: PoolId) -> None:
+        try:
+            await self._look_while_wanted(pool_id)
+        finally:
+            self._watched.discard(pool_id)
+            self._seen.pop(pool_id, None)
+
+    async def _look_while_wanted(self, pool_id: PoolId) -> None:
         version = -1
         while pool_id in self._wanted:
             look = self._looks[pool_id] = self._looks.get(pool_id, 0) + 1
@@ -75,4 +84,3 @@ class Watcher:
                 old, new = before.get(allocation_id), now.get(allocation_id)
                 if old is None or new is None or old.phase is not new.phase:
                     self._poke(allocation_id)
-        self._seen.pop(pool_id, None)

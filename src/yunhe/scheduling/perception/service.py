@@ -13,6 +13,7 @@ from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
+from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
 from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
 from yunhe.storage import leases
@@ -75,13 +76,15 @@ class UsageFeed:
 
     async def run(self) -> None:
         """Read pools until cancelled."""
-        while True:
-            pools = [
-                pool.id for pool in await self._plugins.pools() if pool.state is not PoolState.CONNECTING
-            ]
-            for pool_id, seq in (await self._database.write(lambda c, p=pools: self._claim(c, p))).items():
-                await self._read(pool_id, seq)
-            await anyio.sleep(FEED_EVERY_S)
+        async with leases.held_until_end(self._database, store.FEEDS, self._owner):
+            while True:
+                await self._read_all()
+                await anyio.sleep(FEED_EVERY_S)
+
+    async def _read_all(self) -> None:
+        pools = [pool.id for pool in await self._plugins.pools() if pool.state is not PoolState.CONNECTING]
+        for pool_id, seq in (await self._database.write(lambda c: self._claim(c, pools))).items():
+            await self._read(pool_id, seq)
 
     def _claim(self, connection: Connection, pools: list[PoolId]) -> dict[PoolId, int]:
         now = self._clock()
@@ -115,6 +118,7 @@ class UsageFeed:
                 .values(seq=max(minute.seq for minute in minutes))
             )
 
+        failpoint("usage-before-commit")
         await self._database.write(keep)
 
 

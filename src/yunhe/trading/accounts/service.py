@@ -2,6 +2,7 @@
 
 import re
 import secrets as randomness
+from collections.abc import Callable
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -15,6 +16,7 @@ from yunhe.kernel.errors import (
     UnauthenticatedError,
 )
 from yunhe.kernel.ids import ProjectId, UserId, new_id
+from yunhe.observability.failpoints import failpoint
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
 from yunhe.trading.accounts import store
@@ -49,13 +51,16 @@ class AccountService:
         self._vault = vault
         self._clock = clock
 
-    async def bootstrap(self) -> NewKey | None:
-        """Make the first project, user and key on an empty platform; None when there are users already."""
+    async def bootstrap(self, leave: Callable[[str], None]) -> None:
+        """Make the first project, user and key on an empty platform; *leave* puts the key where its owner finds it.
+
+        The key is left before the transaction ends: dying in between leaves a key that opens nothing and is replaced
+        at the next start, never a platform that nobody has a key to.
+        """
         now = self._clock()
 
-        def first(connection: Connection) -> NewKey | None:
-            if connection.scalar(sa.select(sa.func.count()).select_from(store.USERS)):
-                return None
+        def first(connection: Connection) -> None:
+            # Several processes may start at once: this row lets one of them past, and the others see its user.
             store.ensure(
                 connection,
                 store.PROJECTS,
@@ -63,14 +68,18 @@ class AccountService:
                 id=DEFAULT_PROJECT,
                 created_at=now,
             )
+            if connection.scalar(sa.select(sa.func.count()).select_from(store.USERS)):
+                return
             user_id = UserId(new_id("user", now))
             connection.execute(store.USERS.insert().values(id=user_id, name="admin", created_at=now))
             connection.execute(
                 store.MEMBERS.insert().values(project_id=EVERY_PROJECT, user_id=user_id, role=Role.ADMIN)
             )
-            return self._new_key(connection, user_id, "first", None)
+            leave(self._new_key(connection, user_id, "first", None).text)
+            failpoint("first-key-before-commit")
 
-        return await self._database.write(first)
+        await self._database.write(first)
+        failpoint("first-key-after-commit")
 
     async def authenticate(self, key_text: str) -> Principal:
         """Return who holds the key."""
@@ -112,7 +121,7 @@ class AccountService:
         await self.record(self._entry(who, action, subject, project_id, outcome="denied", detail=detail))
         raise ForbiddenError(
             f"{who.name} may not do this on {where}: it needs the role {NEEDS[action]}.",
-            remedy="Ask an admin: yunhe project member set.",
+            remedy="Ask an admin to give you the role: yunhe project add PROJECT USER --role ROLE.",
         )
 
     async def visible_projects(self, who: Principal) -> tuple[ProjectId, ...] | None:
@@ -223,7 +232,7 @@ class AccountService:
                 if user_id is None:
                     raise NotFoundError(
                         f"There is no user {user}.",
-                        remedy="Add them to a project first: yunhe project member set.",
+                        remedy="Add them to a project first: yunhe project add PROJECT USER --role ROLE.",
                     )
             new = self._new_key(connection, UserId(user_id), name, expires_in_s)
             store.append_audit(

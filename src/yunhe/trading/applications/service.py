@@ -9,6 +9,7 @@ import msgspec
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError
 from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
+from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.orchestration.jobs import Job, JobOrder, Mount, Step
 from yunhe.scheduling.orchestration.model import Decision
@@ -62,6 +63,7 @@ class ApplicationService:
             ids = await self._database.write(
                 lambda c: store.first_answer(c, who.user_id, idempotency_key, digest, (ids, now))
             )
+            failpoint("submit-after-key")
         secrets = await self._sealed(submissions)
         orders = [
             await self._order(who, submission, job_id, secrets)

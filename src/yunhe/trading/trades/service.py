@@ -62,6 +62,7 @@ class TradeService:
             return prices
 
         prices = await self._database.write(publish)
+        failpoint("prices-after-commit")
         await self._perception.set_prices(pool_id, prices.tiers)
         return prices
 
@@ -124,6 +125,8 @@ class Biller:
         """Bill until cancelled."""
         while True:
             billed = await self._database.write(self.bill_batch)
+            if billed:
+                failpoint("bill-after-commit")
             if billed < BATCH:
                 await anyio.sleep(BILL_EVERY_S)
 
