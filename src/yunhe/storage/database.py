@@ -97,11 +97,10 @@ def _sqlite_engine(url: str) -> Engine:
 
     def configure(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, below
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")  # first: the next may have to wait
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(
-            "PRAGMA synchronous=FULL"
-        )  # an accepted job survives a power cut, not only kill -9
-        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        # An accepted job survives a power cut, not only kill -9.
+        connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 
     def begin(connection: Connection) -> None:
@@ -119,7 +118,8 @@ def json_column(name: str, **options: Any) -> sa.Column[bytes]:
     return sa.Column(name, sa.LargeBinary, nullable=False, **options)
 
 
-def insert_if_missing(connection: Connection, table: sa.Table, **values: Any) -> None:
-    """Insert a row unless its key is taken, whoever else may be inserting it right now."""
+def insert_if_missing(connection: Connection, table: sa.Table, **values: Any) -> bool:
+    """Insert a row unless its key is taken, whoever else may be inserting it right now; return whether we did."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(dialect.insert(table).values(**values).on_conflict_do_nothing())
+    insert = dialect.insert(table).values(**values).on_conflict_do_nothing()
+    return connection.execute(insert.returning(*table.primary_key.columns)).first() is not None
