@@ -30,6 +30,7 @@ from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 from yunhe.storage.database import AnyRow, Database, insert_if_missing
 
 TICK_S = 1.0
+GATHER_S = 0.01  # what comes within this long is decided together
 PAGE = 500
 PLACED_PER_CYCLE = 200
 
@@ -95,6 +96,7 @@ class Placer:
             if await self.cycle() < PLACED_PER_CYCLE:
                 with anyio.move_on_after(TICK_S):
                     await self._woken.wait()
+                    await anyio.sleep(GATHER_S)
 
     async def cycle(self) -> int:
         """Go through the pending jobs once, and return how many were placed."""
@@ -124,27 +126,13 @@ class Placer:
         return len(sitting.placed)
 
     async def _explain(self, waiting: dict[str, Waiting]) -> None:
-        """Write why jobs wait, where that has changed."""
-
-        def write(connection: Connection) -> None:
-            for shape, decision in waiting.items():
-                reason = _reason(decision)
-                connection.execute(
-                    JOBS.update()
-                    .where(JOBS.c.state == JobState.PENDING, JOBS.c.shape == shape, JOBS.c.reason != reason)
-                    .values(reason=reason)
-                )
-
-        def stale(connection: Connection) -> bool:
-            rows = connection.execute(
-                sa.select(JOBS.c.shape, JOBS.c.reason)
-                .distinct()
-                .where(JOBS.c.state == JobState.PENDING, JOBS.c.shape.in_(list(waiting)))
-            )
-            return any(row.reason != _reason(waiting[row.shape]) for row in rows)
-
-        if await self._database.read(stale):
-            await self._database.write(write)
+        """Write why jobs of each shape wait, where that has changed."""
+        reasons = {shape: _reason(decision) for shape, decision in waiting.items()}
+        known = await self._database.read(lambda c: store.wait_reasons(c, reasons))
+        changed = {shape: reason for shape, reason in reasons.items() if known.get(shape) != reason}
+        if changed:
+            now = self._clock()
+            await self._database.write(lambda c: store.write_wait_reasons(c, changed, now))
 
     def _write(
         self, connection: Connection, placed: list[tuple[AnyRow, Placed]], totals: dict[NodeId, Resources]
