@@ -108,19 +108,21 @@ async def one_first_line(engine: HostEngine, order: LaunchOrder) -> float:
 
 
 def judge(what: str, value: float, limit: float) -> None:
-    """Print whether a value is within its range; fail the run if not."""
+    """Print whether a value is within its range."""
     print(f"     {'ok  ' if value <= limit else 'OVER'} {what}: {value:.2f} ≤ {limit:g}")
-    if value > limit:
-        judge.failed = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
-async def main() -> int:
+def main() -> None:
     """Run every measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, nargs="*", default=[0, 50, 200])
     parser.add_argument("--over-s", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
+    anyio.run(measure, parser.parse_known_args()[0])
+
+
+async def measure(options: argparse.Namespace) -> None:
+    """Print what an agent costs and how fast it is."""
     for tasks in options.tasks:
         with agent_root() as root:
             async with HostEngine(LocalHost(root=str(root))) as engine:
@@ -132,8 +134,7 @@ async def main() -> int:
             for user in ("root", "member"):
                 target = server.target(user)
                 await first_line(f"ssh {user}", target, options.rounds, FIRST_LINE_SSH_S)
-    return 1 if getattr(judge, "failed", False) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(anyio.run(main))
+    main()

@@ -1,6 +1,5 @@
 """The API: submissions a second, latency under ten thousand jobs, memory, and the first decision after a start."""
 
-import socket
 import sqlite3
 import statistics
 import tempfile
@@ -11,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from bench.load import Latencies, Request, Source, latencies, rate
-from bench.server_process import ServerProcess, server
+from bench.server_process import ServerProcess, free_port, server
 from yunhe.control.plugins.model import PoolSpec, Step
 from yunhe.entrypoints.client import Client
 from yunhe.entrypoints.wire import Batch
@@ -51,7 +50,7 @@ def main() -> None:
 
 def submissions(home: Path) -> None:
     """Print submissions per second as a ratio to an endpoint that does nothing."""
-    with server(home, _free_port()) as served:
+    with server(home, free_port()) as served:
         _add_pool(served)
         print(f"idle server   {_memory(served)}")
         kinds: dict[str, tuple[Source, int]] = {
@@ -75,7 +74,7 @@ def submissions(home: Path) -> None:
 
 def crowded(home: Path) -> None:
     """Print latency with ten thousand jobs waiting and two hundred running."""
-    with server(home, _free_port()) as served:
+    with server(home, free_port()) as served:
         _add_pool(served)
         with Client(served.url, served.key) as client:
             running = client.submit_batch([LASTING] * RUNNING)
@@ -105,11 +104,11 @@ def crowded(home: Path) -> None:
 
 def first_decision(home: Path) -> None:
     """Print how long a start takes until the first job is placed, with a hundred thousand in the store."""
-    with server(home, _free_port()) as served:
+    with server(home, free_port()) as served:
         _add_pool(served)
     _fill(home)
-    port, began = _free_port(), time.perf_counter()
-    served = ServerProcess(home, port)
+    port, began = free_port(), time.perf_counter()
+    served = ServerProcess(home, port, "fake")
     try:
         served.wait_ready()
         ready_s = time.perf_counter() - began
@@ -203,12 +202,6 @@ def _count(home: Path) -> int:
 def _memory(served: ServerProcess) -> str:
     resident, proportional = served.memory_mib()
     return f"RSS {resident:.0f} MiB  PSS {proportional:.0f} MiB"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

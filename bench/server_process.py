@@ -1,10 +1,11 @@
-"""A server in a process of its own, with a fake engine and one endpoint that does nothing.
+"""A server in a process of its own, with one endpoint that does nothing.
 
-As a program, ``python -m bench.server_process HOME PORT`` is that server.
+As a program, ``python -m bench.server_process HOME PORT ENGINES`` is that server.
 """
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from yunhe.entrypoints.api.serve import Server, listen, stop_on_signal
 from yunhe.entrypoints.client import Client
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.settings import Settings
-from yunhe.runtime.start import first_key_path, running
+from yunhe.runtime.start import default_kinds, first_key_path, running
 
 
 @post("/noop", status_code=200)
@@ -29,9 +30,10 @@ async def noop() -> dict[str, bool]:
     return {"ok": True}
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, engines: str) -> None:
     listening = listen(settings)
-    async with running(settings, kinds={"fake": FakeKind()}) as platform:
+    kinds = default_kinds() if engines == "hosts" else {"fake": FakeKind()}
+    async with running(settings, kinds=kinds) as platform:
         app = create_app(platform)
         app.register(noop)
         server = Server(app, settings)
@@ -44,11 +46,13 @@ async def _serve(settings: Settings) -> None:
 class ServerProcess:
     """A server that runs."""
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(self, home: Path, port: int, engines: str) -> None:
         self.home = home
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        self._process = subprocess.Popen([sys.executable, "-m", "bench.server_process", str(home), str(port)])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.server_process", str(home), str(port), engines]
+        )
 
     def wait_ready(self) -> None:
         """Return once it answers."""
@@ -89,10 +93,17 @@ class ServerProcess:
             self._process.wait()
 
 
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 @contextmanager
-def server(home: Path, port: int) -> Generator[ServerProcess]:
-    """Run a server until the block ends."""
-    process = ServerProcess(home, port)
+def server(home: Path, port: int, engines: str = "fake") -> Generator[ServerProcess]:
+    """Run a server on fake engines, or on ``hosts``, until the block ends."""
+    process = ServerProcess(home, port, engines)
     try:
         process.wait_ready()
         yield process
@@ -102,4 +113,4 @@ def server(home: Path, port: int) -> Generator[ServerProcess]:
 
 
 if __name__ == "__main__":
-    anyio.run(_serve, Settings(home=Path(sys.argv[1]), port=int(sys.argv[2])))
+    anyio.run(_serve, Settings(home=Path(sys.argv[1]), port=int(sys.argv[2])), sys.argv[3])

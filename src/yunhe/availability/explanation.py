@@ -119,7 +119,8 @@ def _next_steps(model: Model, services: tuple[Service, ...], pricing: Pricing) -
         replace(service, replicas=service.replicas + 1) if number == worst else service
         for number, service in enumerate(services)
     )
-    yield step(f"one more replica of {services[worst].module}", model, after)
+    name = f"{services[worst].module}: {', '.join(services[worst].submodules)}"
+    yield step(f"one more replica of {name}", model, after)
     for dependency in model.shared:
         shared = tuple(
             replace(each, instances=each.instances + 1) if each.name == dependency.name else each

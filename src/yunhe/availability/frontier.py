@@ -22,11 +22,13 @@ from yunhe.availability.outage import (
     log_availability,
     scenarios,
 )
-from yunhe.availability.partition import Choice, Curve, GroupValue, Objective, module_curve
+from yunhe.availability.partition import Choice, Curve, GroupValue, Objective, module_curve, plain_bounds
 from yunhe.kernel.errors import UnsupportedError
 
 CONVOLUTION_OPERATIONS = 300_000_000
 CONVOLUTION_MEMORY = 50_000_000
+SEARCHED_ACROSS_MODULES = 12
+"""Up to so many sub-modules the bound across modules is the exact optimum, else a looser one."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +225,14 @@ class Frontier:
         winner = int(self._winner[cost])
         spent = self._totals[winner].allocation(cost)
         curve_of = {int(module): kind.curve for kind in self._kinds[winner] for module in kind.modules}
-        return tuple(
-            Service(module.name, tuple(names[member] for member in group.members), group.replicas)
-            for number, module in enumerate(self.model.modules)
-            for names in (_names_by_weight(module),)
-            for group in curve_of[number].partition(int(spent[number]))
-        )
+        services = list[Service]()
+        for number, module in enumerate(self.model.modules):
+            by_weight = np.argsort(_weights(module), kind="stable")
+            for group in curve_of[number].partition(int(spent[number])):
+                members = np.sort(by_weight[list(group.members)])
+                names = tuple(module.submodules[member].name for member in members)
+                services.append(Service(module.name, names, group.replicas))
+        return tuple(services)
 
     def cheapest(self, log_target: float) -> int | None:
         """Return the least cost at which the target is reached."""
@@ -255,7 +259,16 @@ def least_services_across_modules(model: Model, log_target: float) -> int | None
     A bound, not a plan: it gives up the cohesion of modules.
     """
     everything = np.concatenate([_weights(module) for module in model.modules])
-    return _frontier(model, [everything], (Choice(model.replicas, 1),)).cheapest_possible(log_target)
+    if np.ptp(everything) == 0 or len(everything) <= SEARCHED_ACROSS_MODULES:
+        return _frontier(model, [everything], (Choice(model.replicas, 1),)).cheapest_possible(log_target)
+    states = scenarios(model, [model.replicas])
+    is_concave = is_provably_concave(model.assumptions)
+    bounds = [
+        state.log_weight
+        + plain_bounds(everything, model.replicas, Objective(_value_in(state, model), (), is_concave))
+        for state in states
+    ]
+    return _first(reaches(_log_sum(np.array(bounds)), log_target))
 
 
 def _frontier(model: Model, weights: Sequence[FloatArray], choices: Sequence[Choice]) -> Frontier:
@@ -318,10 +331,6 @@ def _kinds_of(weights: Sequence[FloatArray], choices: Sequence[Choice], objectiv
 
 def _weights(module: Module) -> FloatArray:
     return -np.log([submodule.availability for submodule in module.submodules])
-
-
-def _names_by_weight(module: Module) -> list[str]:
-    return [module.submodules[index].name for index in np.argsort(_weights(module), kind="stable")]
 
 
 def _first(found: NDArray[np.bool_]) -> int | None:

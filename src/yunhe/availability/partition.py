@@ -33,6 +33,10 @@ GROUPED_BY_HEAP = 600
 """Above so many sub-modules, groups are dealt out in turn: as balanced for many small parts, and faster."""
 
 
+MAX_UNEQUAL = 2000
+"""Above so many sub-modules of different availabilities in one module, no plan is attempted."""
+
+
 class Choice(NamedTuple):
     """A number of replicas a service may have, and what such a service costs."""
 
@@ -231,7 +235,12 @@ def _companions(
 
 
 def _bounded_plain(weights: FloatArray, replicas: int, objective: Objective) -> Curve:
-    count, total = len(weights), float(weights.sum())
+    count = len(weights)
+    if count > MAX_UNEQUAL:
+        raise UnsupportedError(
+            f"A module of {count:,} sub-modules of different availabilities is too large to plan.",
+            remedy=f"Give them one availability, or split the module; up to {MAX_UNEQUAL:,} may differ.",
+        )
     values = np.full(count + 1, -np.inf)
     is_lopsided = np.zeros(count + 1, dtype=bool)
     for groups in range(1, count + 1):
@@ -245,13 +254,18 @@ def _bounded_plain(weights: FloatArray, replicas: int, objective: Objective) -> 
         members = _one_large(weights, cost) if is_lopsided[cost] else spread(weights, cost)
         return tuple(Group(tuple(sorted(group)), replicas) for group in members)
 
-    numbers = np.arange(1, count + 1)
+    companions = _companions(weights, values, partition, objective)
+    return Curve(values, plain_bounds(weights, replicas, objective), companions, partition)
+
+
+def plain_bounds(weights: FloatArray, replicas: int, objective: Objective) -> FloatArray:
+    """Return, for each number of groups, a value that no partition exceeds: all groups of equal weight."""
+    numbers, total = np.arange(1, len(weights) + 1), float(weights.sum())
     if objective.concave:
         bounds = numbers * objective.value(total / numbers, replicas)
     else:
         bounds = numbers * hull_at(lambda w: objective.value(w, replicas), total, total / numbers)
-    companions = _companions(weights, values, partition, objective)
-    return Curve(values, np.concatenate(([-np.inf], bounds)), companions, partition)
+    return np.concatenate(([-np.inf], bounds))
 
 
 def _bounded_mixed(weights: FloatArray, choices: Sequence[Choice], objective: Objective) -> Curve:

@@ -17,7 +17,10 @@ TRADE_OFF_UPTO_SUBMODULES = 60
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What lies around a plan: the two trivial packagings, and what mixing modules could do at best."""
+    """What lies around a plan: the two trivial packagings with the model's replicas for each service.
+
+    And, for equal replicas, how few services could do at best if modules were mixed; none: no number could.
+    """
 
     unsplit: Point
     fully_split: Point
@@ -147,7 +150,7 @@ def _bounds(found: Frontier, pricing: Pricing, log_target: float) -> Bounds:
     return Bounds(
         point_of(fewest, fewest * model.replicas, float(uniform.reached[fewest]), pricing),
         point_of(most, most * model.replicas, float(uniform.reached[most]), pricing),
-        least_services_across_modules(model, log_target),
+        None if pricing.mixed else least_services_across_modules(model, log_target),
     )
 
 

@@ -35,11 +35,12 @@ print(json.dumps({"cpu_s": used(), "children": children}), flush=True)
 async def bill_of_a_tree(engine: HostEngine, root: Path, wanted_s: float) -> float:
     """Return how far the bill of a process tree, its agent killed midway, is from its own account of itself."""
     order = await launched(engine, TREE, cpu_millis=2000, envs={"WANTED_S": str(wanted_s)})
-    with anyio.fail_after(100):
-        await until(engine, order.allocation_id, lambda seen: seen.log_bytes > 0, within_s=60)
+    within_s = 60 + 15 * wanted_s  # others may use the machine too
+    with anyio.fail_after(within_s):
+        await until(engine, order.allocation_id, lambda seen: seen.log_bytes > 0, within_s=within_s)
         kill_daemon(root)
         await anyio.sleep(1)
-        seen = await ended(engine, order.allocation_id, within_s=100)
+        seen = await ended(engine, order.allocation_id, within_s=within_s)
     assert seen.exit_code == 0
     told = json.loads((await log_of(engine, order.allocation_id)).splitlines()[-1])
     assert told["children"] > 200
@@ -56,6 +57,7 @@ async def test_the_bill_of_a_process_tree_is_right_though_the_agent_died_midway(
 
 
 @pytest.mark.engine
+@pytest.mark.timeout(600)
 async def test_the_bill_of_thirty_core_seconds_is_within_half_a_percent(
     engine: HostEngine, root: Path
 ) -> None:

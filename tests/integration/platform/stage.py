@@ -2,6 +2,7 @@
 
 import anyio
 
+from integration.host.sshd import SshServer
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.kernel.money import Prices
 from yunhe.runtime.platform import Platform
@@ -29,3 +30,20 @@ async def finished(platform: Platform, job: Job) -> Job:
     """Return the job once it has ended."""
     with anyio.fail_after(30):
         return [change async for change in platform.orchestration.changes(job.id)][-1]
+
+
+def over_ssh(server: SshServer, user: str, **options: str) -> PoolSpec:
+    """Return the pool that *user* reaches on a test's sshd."""
+    target = server.target(user)
+    config = server.directory / "ssh_config"
+    config.write_text(
+        f"Host *\n  UserKnownHostsFile {server.directory / 'known_hosts'}\n  StrictHostKeyChecking yes\n"
+    )
+    given = {
+        "port": str(target.port),
+        "identity": str(target.identity_file),
+        "root": target.root,
+        "python": target.python,
+        "ssh_config": str(config),
+    }
+    return PoolSpec(name=f"far-{user}", kind="ssh", target=target.destination, options=given | options)

@@ -12,7 +12,7 @@ import pytest
 from agent_roots import agent_root, kill_daemon
 from integration.host.sshd import SshServer, ssh_server
 from integration.host.test_metering import TREE
-from integration.platform.stage import finished
+from integration.platform.stage import finished, over_ssh
 from yunhe.control.plugins.model import PoolSpec, PoolState
 from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
@@ -83,22 +83,6 @@ def root() -> Generator[Path, None, None]:
 def server() -> Generator[SshServer, None, None]:
     with ssh_server() as server:
         yield server
-
-
-def over_ssh(server: SshServer, user: str, **options: str) -> PoolSpec:
-    target = server.target(user)
-    config = server.directory / "ssh_config"
-    config.write_text(
-        f"Host *\n  UserKnownHostsFile {server.directory / 'known_hosts'}\n  StrictHostKeyChecking yes\n"
-    )
-    given = {
-        "port": str(target.port),
-        "identity": str(target.identity_file),
-        "root": target.root,
-        "python": target.python,
-        "ssh_config": str(config),
-    }
-    return PoolSpec(name=f"far-{user}", kind="ssh", target=target.destination, options=given | options)
 
 
 @pytest.mark.feature("P10")

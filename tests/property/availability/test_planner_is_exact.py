@@ -244,6 +244,21 @@ def test_mixing_modules_never_needs_more_services(modules: list[list[float]], k:
         assert bound == min(enough, default=None)
 
 
+@FEWER
+@given(unequal_modules, replicas, st.floats(0.5, 0.9999), dependent | st.just(Assumptions()))
+def test_the_bound_across_unequal_modules_is_one(
+    modules: list[list[float]], k: int, target: float, assumptions: Assumptions
+):
+    model = model_of(modules, k, assumptions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frontier_module, "SEARCHED_ACROSS_MODULES", 0)
+        loose = least_services_across_modules(model, math.log(target))
+    tight = least_services_across_modules(model, math.log(target))
+    if tight is not None:
+        assert loose is not None
+        assert loose <= tight
+
+
 @SLOW
 @given(equal_modules | unequal_modules, st.integers(1, 3), st.floats(0.9, 0.9999999))
 def test_what_is_said_to_make_a_target_feasible_does(modules: list[list[float]], k: int, target: float):

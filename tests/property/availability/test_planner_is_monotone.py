@@ -74,7 +74,7 @@ def test_splitting_raises_availability_with_backups_and_changes_nothing_without(
 
 
 @pytest.mark.feature("N32")
-@QUICK
+@settings(QUICK, max_examples=40)
 @given(modules, replicas, targets)
 def test_a_plan_lies_between_none_and_full_and_meets_the_target_whenever_full_does(
     values: list[list[float]], k: int, target: float

@@ -177,6 +177,27 @@ def test_large_unequal_modules_give_a_plan_and_a_bound():
         assert packaged == sorted(f"s{i}" for i in range(count))
 
 
+def test_a_module_of_too_many_different_submodules_is_refused_with_a_way_out():
+    values = np.random.default_rng(4).uniform(0.99, 0.999, 2001)
+    model = Model((Module("big", tuple(SubModule(f"s{i}", a) for i, a in enumerate(values))),))
+    with pytest.raises(UnsupportedError, match="2,001 sub-modules"):
+        make_plan(model, 0.99, Pricing())
+
+
+def test_many_modules_of_different_submodules_are_planned():
+    values = np.random.default_rng(4).uniform(0.99, 0.999, (1000, 3))
+    model = Model(
+        tuple(
+            Module(f"m{number}", tuple(SubModule(f"s{i}", a) for i, a in enumerate(row)))
+            for number, row in enumerate(values)
+        )
+    )
+    outcome = planned(model, 0.999)
+    assert outcome.proven
+    assert outcome.bounds.across_modules_services is not None
+    assert outcome.bounds.across_modules_services <= outcome.point.services
+
+
 def test_mixed_replicas_for_a_huge_module_are_refused_with_a_way_out():
     values = np.random.default_rng(4).uniform(0.99, 0.999, 300)
     model = Model((Module("big", tuple(SubModule(f"s{i}", a) for i, a in enumerate(values))),))

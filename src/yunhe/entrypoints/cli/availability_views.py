@@ -47,6 +47,11 @@ def show_target(percent: float) -> str:
     return f"{percent:.12g} %"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number with its noun: 1 service, 24 services."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def builtins(value: object) -> Any:
     """Return plain lists, dicts and numbers."""
     return msgspec.to_builtins(value)
@@ -78,9 +83,19 @@ def assumed(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def progress(label: str, wanted: bool) -> Generator[Callable[[float], None]]:  # noqa: FBT001 - one flag, named
+def working(label: str) -> Generator[None]:
+    """Show on a terminal that something is being worked out."""
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(label):
+        yield
+
+
+@contextmanager
+def progress(label: str) -> Generator[Callable[[float], None]]:
     """Show a bar on a terminal, nothing elsewhere."""
-    if not (wanted and console.is_terminal):
+    if not console.is_terminal:
         yield lambda _share: None
         return
     with Progress(console=console, transient=True) as bar:
@@ -111,7 +126,7 @@ def _headline(outcome: Planned | Infeasible, pricing: Pricing, elapsed_s: float)
         sure = "" if outcome.proven else " was found (the bound leaves it open)"
         return f"[bold red]✗ infeasible:[/] no plan{sure} reaches {target}   [dim]{took}[/]"
     point = outcome.point
-    what = f"{point.services:,} services, {point.instances:,} instances"
+    what = f"{counted(point.services, 'service')}, {counted(point.instances, 'instance')}"
     if pricing.mixed:
         what += f", cost {point.cost:,} = {pricing.service_cost}·services + {pricing.instance_cost}·instances"
     unit = "cost" if pricing.mixed else "services"
@@ -161,8 +176,8 @@ def _packaged(services: Sequence[Service]) -> str:
 def _show_infeasible(outcome: Infeasible) -> None:
     point = outcome.point
     say(
-        f"   nearest  {show_percent(point.unavailability)} with {point.services:,} services,"
-        f" {point.instances:,} instances   [dim]{_down(point)}[/]"
+        f"   nearest  {show_percent(point.unavailability)} with {counted(point.services, 'service')},"
+        f" {counted(point.instances, 'instance')}   [dim]{_down(point)}[/]"
     )
     if outcome.ceiling_percent < outcome.target_percent:
         ceiling = show_percent(1 - outcome.ceiling_percent / 100)
@@ -198,12 +213,12 @@ def _show_around(outcome: Planned | Infeasible) -> None:
     for name, point in (("unsplit", bounds.unsplit), ("full", bounds.fully_split)):
         verdict = "meets it" if point.availability_percent >= outcome.target_percent else "misses it"
         say(
-            f" {name:8} {point.services:,} services, {point.instances:,} instances"
+            f" {name:8} {counted(point.services, 'service')}, {counted(point.instances, 'instance')}"
             f" reach {show_percent(point.unavailability)}, which {verdict}"
         )
     if bounds.across_modules_services is not None:
         say(
-            f" bound    {bounds.across_modules_services:,} services could do if modules were mixed"
+            f" bound    {counted(bounds.across_modules_services, 'service')} could do if modules were mixed"
             " [dim](gives up cohesion; not a plan)[/]"
         )
 
@@ -429,7 +444,7 @@ def show_simulation(model: Model, outcome: Planned | Infeasible, result: Simulat
     verdict = "[green]inside[/]" if result.agrees else "[red]outside[/]"
     point = outcome.point
     say(
-        f" {point.services:,} services, {point.instances:,} instances, {result.years:g} years, seed {result.seed}"
+        f" {counted(point.services, 'service')}, {counted(point.instances, 'instance')}, {result.years:g} years, seed {result.seed}"
     )
     say(f" simulated  {show_percent(1 - result.availability_percent / 100)}   95 % between {low} and {high}")
     say(f" predicted  {show_percent(result.predicted_unavailability)}   {verdict} that interval")
@@ -448,16 +463,16 @@ def show_explanation(model: Model, outcome: Planned | Infeasible, result: Explan
     target = show_target(result.target_percent)
     verdict = "meets" if isinstance(outcome, Planned) else "is the nearest to, and misses,"
     say(
-        f" {result.point.services:,} services, {result.point.instances:,} instances: {show_percent(result.point.unavailability)}"
+        f" {counted(result.point.services, 'service')}, {counted(result.point.instances, 'instance')}: {show_percent(result.point.unavailability)}"
         f" {verdict} {target}"
     )
     if result.one_less and isinstance(outcome, Planned):
         less = result.one_less
         say(
-            f" why not less   the best at {less.services:,} services, {less.instances:,} instances reaches"
+            f" why not less   the best at {counted(less.services, 'service')}, {counted(less.instances, 'instance')} reaches"
             f" {show_percent(less.unavailability)}"
         )
-    say(" where downtime comes from")
+    say(" where downtime comes from: what would go if a part never failed")
     for part in result.downtime[:8]:
         say(
             f"   {part.share_percent:5.1f} %  {show_duration(part.downtime_s_per_year):>8} a year  {part.part[:70]}"
@@ -466,8 +481,8 @@ def show_explanation(model: Model, outcome: Planned | Infeasible, result: Explan
         say(f"           {len(result.downtime) - 8:,} more parts below that")
     say(" what more would buy")
     for step in result.next_steps:
-        added = f"+{step.added_services} services, +{step.added_instances} instances"
-        say(f"   {show_percent(step.unavailability):>14}  {added:28} {step.change}")
+        added = f"+{counted(step.added_services, 'service')}, +{counted(step.added_instances, 'instance')}"
+        say(f"   {show_percent(step.unavailability):>14}  {added:28} {step.change[:60]}")
     say(" what it rests on: the same services, if")
     for case in result.what_ifs:
         mark = "[green]meets[/] " if case.meets_target else "[red]misses[/]"

@@ -1,20 +1,17 @@
 """Where a demand should run, and why: a pure function of the demand and the snapshot.
 
-The steps, in the order they run: filter (small named rules say no, with what they saw), score (terms in
-money and kilometres), select (the policy weighs the terms), assign. The same arguments always give the same
-answer: ties go to the pool whose name sorts first.
+The same arguments always give the same answer: of equal scores the cheaper pool wins, then the one whose name sorts
+first. ``decide`` explains itself in full; ``decide_all`` works through a queue and reserves as it goes.
 """
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from yunhe.kernel.ids import NodeId
-from yunhe.kernel.money import MICROS, Prices
 from yunhe.kernel.resources import Resources
-from yunhe.kernel.units import show_cpu, show_memory
+from yunhe.scheduling.orchestration.columns import cost_per_hour_micros
+from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Held, Member
+from yunhe.scheduling.orchestration.explain import refusal_in, smallest_change
 from yunhe.scheduling.orchestration.model import (
     Alternative,
     Assignment,
@@ -22,259 +19,238 @@ from yunhe.scheduling.orchestration.model import (
     Decision,
     Demand,
     Placed,
-    Policy,
     Rejection,
+    Route,
+    Transfer,
     Waiting,
 )
-from yunhe.scheduling.perception.snapshot import PoolFacts, Snapshot, check_snapshot
+from yunhe.scheduling.orchestration.options import Option, amount_of
+from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
+
+__all__ = [
+    "DEFAULT_WEIGHTS",
+    "considered",
+    "cost_per_hour_micros",
+    "decide",
+    "decide_all",
+    "decide_in",
+    "place_in",
+]
 
 DEFAULT_WEIGHTS = {"cost_per_hour": 1.0, "distance_km": 1.0}
-
-
-class _Question(NamedTuple):
-    """One alternative of a demand, put to the nodes of one pool."""
-
-    demand: Demand
-    alternative: Alternative
-    pool: PoolFacts
-    rows: NDArray[np.int64]
-    snapshot: Snapshot
+"""The terms that a task file may weigh; ``score.TERMS`` has every term there is."""
 
 
 def decide(demand: Demand, snapshot: Snapshot) -> Decision:
-    """Return where *demand* goes, or why it waits."""
-    check_snapshot(snapshot)
-    candidates: list[Candidate] = []
-    rejections: list[Rejection] = []
-    for row, pool in enumerate(snapshot.pools):
-        rows = np.flatnonzero(snapshot.node_pool == row)
-        refusals: list[Rejection] = []
-        found = False
-        for index, alternative in enumerate(demand.alternatives):
-            question = _Question(demand, alternative, pool, rows, snapshot)
-            refusal = _first_refusal(question)
-            if refusal is None:
-                candidates.append(_candidate(question, index))
-                found = True
-            else:
-                refusals.append(refusal)
-        if not found:
-            rejections.append(refusals[0])
-    if not candidates:
+    """Return where *demand* goes with every pool's reasons, or why it waits and what would change that."""
+    return decide_in(demand, Cycle(check_snapshot(snapshot)))
+
+
+def decide_all(demands: Sequence[Demand], snapshot: Snapshot) -> tuple[tuple[Decision, ...], Snapshot]:
+    """Decide for a whole queue, higher priority first, each decision reserving what it takes.
+
+    A demand that finds no room waits and holds nobody up. Decisions are short: only the chosen candidate, and no reasons
+    for waiting; ``decide`` on the returned snapshot gives them for any one.
+    """
+    cycle = Cycle(check_snapshot(snapshot))
+    order = sorted(range(len(demands)), key=lambda index: -demands[index].priority)
+    decisions: dict[int, Decision] = {index: place_in(demands[index], cycle) for index in order}
+    return tuple(decisions[index] for index in range(len(demands))), cycle.after()
+
+
+def decide_in(demand: Demand, cycle: Cycle) -> Decision:
+    """Return the explained decision for *demand* in the world as *cycle* has it; nothing is reserved."""
+    fits, candidates, rejections = considered(demand, cycle)
+    spans = demand.members > 1 and not demand.one_pool
+    fit = cycle.find(demand) if spans or not fits else fits[0]
+    if fit is None:
         return Waiting(
-            rejected=tuple(rejections),
-            smallest_change=_smallest_change(demand, snapshot),
-            snapshot_version=snapshot.version,
+            rejected=rejections,
+            smallest_change=smallest_change(demand, cycle),
+            snapshot_version=cycle.snapshot.version,
         )
-    ranked = _ranked(demand, candidates)
-    best = ranked[0]
-    chosen = demand.alternatives[best.alternative]
+    if spans:
+        candidates = (_candidate(demand, cycle, fit), *candidates)
+    return _placed(demand, cycle, fit, candidates, rejections)
+
+
+def place_in(demand: Demand, cycle: Cycle) -> Decision:
+    """Decide for *demand* in *cycle* and reserve what it takes; the decision is short."""
+    fit = cycle.find(demand)
+    if fit is None:
+        return Waiting(rejected=(), smallest_change="", snapshot_version=cycle.snapshot.version)
+    decision = _placed(demand, cycle, fit, (_candidate(demand, cycle, fit),), ())
+    cycle.hold(demand.job_id, _held(demand, fit, decision))
+    return decision
+
+
+def considered(
+    demand: Demand, cycle: Cycle
+) -> tuple[list[Fit], tuple[Candidate, ...], tuple[Rejection, ...]]:
+    """Return every fit in a single pool, best first, the same as candidates, and a rejection for each other pool."""
+    fits: list[Fit] = []
+    refused: dict[int, Rejection] = {}
+    for index in range(len(demand.alternatives)):
+        option = cycle.appraiser.option(demand, index)
+        for pool, facts in enumerate(cycle.snapshot.pools):
+            fit = None if option.order[pool] == np.inf else cycle.fit_in(demand, index, option, pool)
+            if fit is not None:
+                fits.append(fit)
+            elif pool not in refused:
+                refusal = refusal_in(cycle, demand, option, index, pool)
+                refused[pool] = Rejection(facts.id, facts.name, refusal.rule, refusal.detail)
+    fits.sort(key=lambda fit: _order(demand, fit))
+    able = {fit.pool for fit in fits}
+    candidates = tuple(_candidate(demand, cycle, fit) for fit in fits)
+    return fits, candidates, tuple(no for pool, no in sorted(refused.items()) if pool not in able)
+
+
+def _order(demand: Demand, fit: Fit) -> tuple[int, float, int, float, int]:
+    return (
+        fit.alternative if demand.ordered else 0,
+        float(fit.option.score[fit.pool]),
+        fit.alternative,
+        float(fit.option.order[fit.pool]),
+        fit.pool,
+    )
+
+
+def _candidate(demand: Demand, cycle: Cycle, fit: Fit) -> Candidate:
+    facts = cycle.snapshot.pools[fit.pool]
+    return Candidate(
+        pool_id=facts.id,
+        pool_name=facts.name,
+        node_id=cycle.snapshot.node_ids[fit.members[0].row],
+        alternative=fit.alternative,
+        score=float(fit.option.score[fit.pool]),
+        terms=fit.option.terms(fit.pool),
+        estimated=_estimated(demand, cycle, fit.option, fit.pool),
+    )
+
+
+def _estimated(demand: Demand, cycle: Cycle, option: Option, pool: int) -> tuple[str, ...]:
+    """Name the terms that rest on an assumption: an hour's run, or a latency from the distance."""
+    names: list[str] = []
+    if demand.run_s is None and not np.isnan(cycle.appraiser.columns.speed[pool]):
+        names.append("run_s")
+    if demand.run_s is None and not np.isnan(cycle.appraiser.columns.kw_per_core[pool]):
+        names.append("carbon_g")
+    if pool in option.survey.estimated_latency:
+        names.append("latency_ms")
+    return tuple(names)
+
+
+def _placed(
+    demand: Demand,
+    cycle: Cycle,
+    fit: Fit,
+    candidates: tuple[Candidate, ...],
+    rejected: tuple[Rejection, ...],
+) -> Placed:
+    chosen = candidates[0]
     return Placed(
-        assignments=(Assignment(best.pool_id, best.node_id, chosen.resources),),
-        score=best.score,
-        terms=best.terms,
-        candidates=ranked,
-        rejected=tuple(rejections),
-        snapshot_version=snapshot.version,
+        assignments=_assignments(demand, cycle, fit),
+        score=chosen.score,
+        terms=chosen.terms,
+        candidates=candidates,
+        rejected=rejected,
+        snapshot_version=cycle.snapshot.version,
+        transfers=_transfers(cycle, fit),
+        routes=_routes(cycle, fit),
     )
 
 
-def _accepting(question: _Question) -> str | None:
-    return None if question.pool.accepts else (question.pool.why_not or "does not take work now")
-
-
-def _named(question: _Question) -> str | None:
-    wanted = question.alternative.pools
-    if not wanted or question.pool.name in wanted:
-        return None
-    return f"only {', '.join(wanted)} asked for"
-
-
-def _fresh(question: _Question) -> str | None:
-    return "just failed here" if question.pool.id in question.demand.avoid_pools else None
-
-
-def _serving(question: _Question) -> str | None:
-    only = question.pool.only_project
-    if only in (None, question.demand.project_id):
-        return None
-    return "serves another project only"
-
-
-def _roomy(question: _Question) -> str | None:
-    if _fitting(question).size:
-        return None
-    return _shortest(question)
-
-
-RULES: tuple[tuple[str, Callable[[_Question], str | None]], ...] = (
-    ("accepting", _accepting),
-    ("named", _named),
-    ("fresh", _fresh),
-    ("serving", _serving),
-    ("roomy", _roomy),
-)
-
-
-def _first_refusal(question: _Question) -> Rejection | None:
-    for name, rule in RULES:
-        detail = rule(question)
-        if detail is not None:
-            return Rejection(question.pool.id, question.pool.name, name, detail)
-    return None
-
-
-def _fitting(question: _Question) -> NDArray[np.int64]:
-    """Return the rows of the pool's nodes that have room in every dimension."""
-    snapshot, ask, rows = question.snapshot, question.alternative.resources, question.rows
-    fits = (
-        (snapshot.cpu_free_millis[rows] >= ask.cpu_millis)
-        & (snapshot.memory_free_mib[rows] >= ask.memory_mib)
-        & (snapshot.disk_free_mib[rows] >= ask.disk_mib)
-    )
-    for wanted in ask.accelerators:
-        column = snapshot.accelerators_free_milli.get(wanted.kind)
-        fits &= np.zeros(rows.size, dtype=bool) if column is None else column[rows] >= wanted.milli
-    return rows[fits]
-
-
-def _shortest(question: _Question) -> str:
-    """Say what the node that comes nearest still lacks."""
-    if not question.rows.size:
-        return "has no node that answers"
-    nearest = min(
-        (_short(question, int(row)) for row in question.rows), key=lambda short: (len(short), sorted(short))
-    )
-    return ", ".join(nearest)
-
-
-def _short(question: _Question, row: int) -> list[str]:
-    snapshot, ask = question.snapshot, question.alternative.resources
-    cpu, memory, disk = (
-        int(column[row])
-        for column in (snapshot.cpu_free_millis, snapshot.memory_free_mib, snapshot.disk_free_mib)
-    )
-    short: list[str] = []
-    if cpu < ask.cpu_millis:
-        short.append(f"{show_cpu(ask.cpu_millis)} cores asked, {show_cpu(cpu)} free")
-    if memory < ask.memory_mib:
-        short.append(f"{show_memory(ask.memory_mib)} asked, {show_memory(memory)} free")
-    if disk < ask.disk_mib:
-        short.append(f"{show_memory(ask.disk_mib)} disk asked, {show_memory(disk)} free")
-    for wanted in ask.accelerators:
-        column = snapshot.accelerators_free_milli.get(wanted.kind)
-        have = 0 if column is None else int(column[row])
-        if have < wanted.milli:
-            short.append(f"{wanted.milli / 1000:g} × {wanted.kind} asked, {have / 1000:g} free")
-    return short
-
-
-def _candidate(question: _Question, index: int) -> Candidate:
-    rows = _fitting(question)
-    # Best fit: the node left with the least free cpu keeps large holes for large demands.
-    order = np.lexsort(
-        (rows, question.snapshot.memory_free_mib[rows], question.snapshot.cpu_free_millis[rows])
-    )
-    node: NodeId = question.snapshot.node_ids[int(rows[order[0]])]
-    pool = question.pool
-    terms = {
-        "cost_per_hour": _cost_per_hour(question.alternative.resources, pool, question.demand),
-        "distance_km": _distance_km(pool, question.demand),
-    }
-    return Candidate(pool.id, pool.name, node, index, 0.0, terms)
-
-
-def _cost_per_hour(resources: Resources, pool: PoolFacts, demand: Demand) -> float | None:
-    if pool.prices is None or demand.tier not in pool.prices:
-        return None
-    return cost_per_hour_micros(resources, pool.prices[demand.tier]) / MICROS
-
-
-def cost_per_hour_micros(resources: Resources, prices: Prices) -> float:
-    """Return what reserving *resources* for an hour costs."""
-    cost = resources.cpu_millis / 1000 * prices.cpu_core_hour_micros
-    cost += resources.memory_mib / 1024 * prices.memory_gib_hour_micros
-    for wanted in resources.accelerators:
-        cost += wanted.milli / 1000 * prices.accelerator_hour_micros.get(wanted.kind, 0)
-    return cost
-
-
-def _distance_km(pool: PoolFacts, demand: Demand) -> float | None:
-    if demand.near is None or pool.place is None:
-        return None
-    return demand.near.distance_km(pool.place)
-
-
-def _ranked(demand: Demand, candidates: list[Candidate]) -> tuple[Candidate, ...]:
-    weights = _weights(demand)
-    spans = {term: _span(candidate.terms[term] for candidate in candidates) for term in weights}
-    scored = [
-        Candidate(c.pool_id, c.pool_name, c.node_id, c.alternative, _score(c, weights, spans), c.terms)
-        for c in candidates
-    ]
+def _assignments(demand: Demand, cycle: Cycle, fit: Fit) -> tuple[Assignment, ...]:
+    alternative = demand.alternatives[fit.alternative]
+    grows = alternative.up_to is not None and len(fit.members) == 1
     return tuple(
-        sorted(
-            scored,
-            key=lambda c: (
-                c.alternative if demand.ordered else 0,
-                c.score,
-                tuple(np.inf if v is None else v for v in c.terms.values()),
-                c.pool_name,
-                c.alternative,
-            ),
-        )
+        [
+            Assignment(
+                cycle.snapshot.pools[member.pool].id,
+                cycle.snapshot.node_ids[member.row],
+                _grown(alternative, cycle, member.row) if grows else alternative.resources,
+                devices=_devices(cycle, member) if member.devices.size else (),
+            )
+            for member in fit.members
+        ]
     )
 
 
-def _weights(demand: Demand) -> dict[str, float]:
-    if demand.policy is Policy.CHEAPEST:
-        return {"cost_per_hour": 1.0}
-    if demand.policy is Policy.NEAREST:
-        return {"distance_km": 1.0}
-    return {**DEFAULT_WEIGHTS, **demand.weights}
+def _devices(cycle: Cycle, member: Member) -> tuple[int, ...]:
+    first = int(cycle.snapshot.device_start[member.row])
+    return tuple([device - first for device in member.devices[:, 0].tolist()])
 
 
-def _span(values: Iterable[float | None]) -> tuple[float, float]:
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else (0.0, 0.0)
+def _grown(alternative: Alternative, cycle: Cycle, row: int) -> Resources:
+    """Return as much of a range as the node has free."""
+    least, most = alternative.resources, alternative.up_to or alternative.resources
+    cpu, memory, disk, _ = (int(value) for value in cycle.room.free[row])
+    return Resources(
+        cpu_millis=max(least.cpu_millis, min(most.cpu_millis, cpu)),
+        memory_mib=max(least.memory_mib, min(most.memory_mib, memory)),
+        disk_mib=max(least.disk_mib, min(most.disk_mib, disk)),
+        accelerators=least.accelerators,
+    )
 
 
-def _score(candidate: Candidate, weights: dict[str, float], spans: dict[str, tuple[float, float]]) -> float:
-    """Return the weighted sum of the terms, each scaled to 0 (best here) … 1 (worst here); unknown counts as worst."""
-    total = 0.0
-    for term, weight in weights.items():
-        low, high = spans[term]
-        value = candidate.terms[term]
-        if value is None:
-            total += weight
-        elif high > low:
-            total += weight * (value - low) / (high - low)
-    return total
+def _transfers(cycle: Cycle, fit: Fit) -> tuple[Transfer, ...]:
+    sites = cycle.snapshot.network.sites
+    return tuple(
+        [
+            Transfer(
+                dataset=parcel.need.dataset,
+                sites=tuple([sites[site] for site in delivery.way.sites]),
+                mode=mode,
+                seconds=_known(delivery.seconds),
+                cost=_known(delivery.cost),
+                rate_mbps=parcel.need.rate_mbps if delivery.way.links else None,
+                links=delivery.way.links,
+            )
+            for parcel, delivery, mode in fit.option.survey.parts[fit.pool].deliveries
+        ]
+    )
 
 
-def _smallest_change(demand: Demand, snapshot: Snapshot) -> str:
-    """Name the one dimension whose reduction would let the demand run somewhere now."""
-    best: tuple[float, str] | None = None
-    for row, pool in enumerate(snapshot.pools):
-        rows = np.flatnonzero(snapshot.node_pool == row)
-        for alternative in demand.alternatives:
-            question = _Question(demand, alternative, pool, rows, snapshot)
-            if any(rule(question) is not None for name, rule in RULES if name != "roomy"):
-                continue
-            for node in rows:
-                change = _one_reduction(alternative.resources, snapshot, int(node), pool.name)
-                if change is not None and (best is None or change < best):
-                    best = change
-    return best[1] if best else ""
+def _routes(cycle: Cycle, fit: Fit) -> tuple[Route, ...]:
+    sites = cycle.snapshot.network.sites
+    return tuple(
+        [
+            Route(
+                purpose=flow.traffic.site,
+                sites=tuple([sites[site] for site in flow.way.sites]),
+                mbps=flow.traffic.mbps,
+                latency_ms=_known(flow.way.latency_ms),
+                links=flow.way.links,
+            )
+            for flow in fit.option.survey.parts[fit.pool].flows
+        ]
+    )
 
 
-def _one_reduction(ask: Resources, snapshot: Snapshot, row: int, pool: str) -> tuple[float, str] | None:
-    cpu, memory = int(snapshot.cpu_free_millis[row]), int(snapshot.memory_free_mib[row])
-    cpu_short, memory_short = cpu < ask.cpu_millis, memory < ask.memory_mib
-    if cpu_short == memory_short:
-        return None
-    if cpu_short and cpu > 0:
-        return (1 - cpu / ask.cpu_millis, f"ask for {show_cpu(cpu)} cores: {pool} has them free")
-    if memory_short and memory > 0:
-        return (1 - memory / ask.memory_mib, f"ask for {show_memory(memory)} of memory: {pool} has it free")
-    return None
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _held(demand: Demand, fit: Fit, decision: Placed) -> Held:
+    asked = fit.option.ask.amount
+    grows = demand.alternatives[fit.alternative].up_to is not None
+    return Held(
+        members=tuple(
+            [
+                (member, amount_of(assignment.resources) if grows else asked)
+                for member, assignment in zip(fit.members, decision.assignments, strict=True)
+            ]
+        ),
+        links=reserved_links(decision),
+        groups=demand.groups,
+    )
+
+
+def reserved_links(decision: Placed) -> tuple[tuple[tuple[int, ...], float], ...]:
+    """Return the bandwidth a decision reserves: (links, Mbit/s) for each route and each transfer at a fixed rate."""
+    if not decision.routes and not decision.transfers:
+        return ()
+    return tuple(
+        [(route.links, route.mbps) for route in decision.routes]
+        + [(one.links, one.rate_mbps) for one in decision.transfers if one.rate_mbps is not None]
+    )

@@ -6,7 +6,7 @@ import msgspec
 
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import Tier
-from yunhe.kernel.places import Place
+from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Resources
 
 
@@ -15,7 +15,26 @@ class Policy(StrEnum):
 
     CHEAPEST = "cheapest"
     NEAREST = "nearest"
+    FASTEST = "fastest"
+    GREENEST = "greenest"
+    LOWEST_LATENCY = "lowest-latency"
     BALANCED = "balanced"
+
+
+class Domain(StrEnum):
+    """What members are kept together in or apart over."""
+
+    NODE = "node"
+    POOL = "pool"
+    REGION = "region"
+
+
+class TransferMode(StrEnum):
+    """How data is brought: as soon as possible, for as little as possible, or as the policy weighs it."""
+
+    AUTO = "auto"
+    FAST = "fast"
+    CHEAP = "cheap"
 
 
 class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,6 +42,42 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 
     resources: Resources
     pools: tuple[str, ...] = ()
+    up_to: Resources | None = None
+    """The upper end of a range: taken as far as the chosen node has it free."""
+
+
+class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
+    """At most so many members in any one domain."""
+
+    over: Domain = Domain.NODE
+    at_most: int = 1
+
+
+class Affinity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Be where a member of a group runs, or (``apart``) where none does."""
+
+    group: str
+    over: Domain = Domain.NODE
+    apart: bool = False
+
+
+class DataNeed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A dataset the work reads; what the demand says of it fills in what the snapshot does not know."""
+
+    dataset: str
+    size_mib: int | None = None
+    replicas: tuple[str, ...] = ()
+    mode: TransferMode = TransferMode.AUTO
+    rate_mbps: float | None = None
+    """Bandwidth to reserve for the transfer; None: whatever is left on the route, unreserved."""
+
+
+class Traffic(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A steady flow between a site (where the users are) and the work."""
+
+    site: str
+    mbps: float
+    max_latency_ms: float | None = None
 
 
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -40,6 +95,42 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     near: Place | None = None
     avoid_pools: tuple[PoolId, ...] = ()
     """Pools on which this job just failed for reasons of the pool."""
+    priority: int = 0
+    """Higher goes first."""
+
+    members: int = 1
+    """Equal parts that are placed all at once or not at all."""
+    members_min: int | None = None
+    """Fewer will do, down to this; None: all of them."""
+    one_pool: bool = True
+    """Whether the members must share a pool."""
+    spread: Spread | None = None
+
+    run_s: float | None = None
+    """How long it runs on the reference machine; None: unknown, an hour is assumed where a total is needed."""
+    interruptible: bool = False
+    """May run on capacity that can be taken back, at its price."""
+    deadline_at: float | None = None
+    budget_micros: int | None = None
+    budget_per_hour_micros: int | None = None
+    reliability_min: float | None = None
+    """Probability of running to the end without a failure (of an hour, where ``run_s`` is unknown)."""
+    max_latency_ms: float | None = None
+    """Between ``near`` and the pool."""
+
+    residency: tuple[str, ...] = ()
+    """Regions that neither the work nor its data may leave; ``cn`` covers ``cn-north``. Empty: anywhere."""
+    levels: tuple[Level, ...] = ()
+    isa: tuple[str, ...] = ()
+    tolerations: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    """Labels that pool or node must carry: ``disk=ssd``; ``zone!=b`` forbids one."""
+    affinity: tuple[Affinity, ...] = ()
+    groups: tuple[str, ...] = ()
+    """Groups this work belongs to; what the affinity of others is judged by."""
+
+    data: tuple[DataNeed, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
 
 
 class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +150,10 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
     node_id: NodeId
     alternative: int
     score: float
+    """In units of the currency under ``balanced``; else the term that the policy is named after."""
     terms: dict[str, float | None]
+    estimated: tuple[str, ...] = ()
+    """Terms that rest on an assumption rather than on a measurement or a price list."""
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,6 +162,34 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     pool_id: PoolId
     node_id: NodeId
     resources: Resources
+    devices: tuple[int, ...] = ()
+    """Which of the node's accelerators, counted from 0."""
+
+
+class Route(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The way a flow takes through the network, and what it reserves there."""
+
+    purpose: str
+    """The site the traffic comes from."""
+    sites: tuple[str, ...]
+    mbps: float = 0.0
+    latency_ms: float | None = None
+    links: tuple[int, ...] = ()
+    """Rows of the links it runs over; none where both ends share a site."""
+
+
+class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A dataset brought to the work: from which replica, over which way, how."""
+
+    dataset: str
+    sites: tuple[str, ...]
+    """From the replica to the pool; a single one where the data is there already."""
+    mode: TransferMode = TransferMode.AUTO
+    seconds: float | None = None
+    cost: float | None = None
+    rate_mbps: float | None = None
+    """Reserved on each link; None: best effort."""
+    links: tuple[int, ...] = ()
 
 
 class Placed(msgspec.Struct, frozen=True, tag="placed", kw_only=True):
@@ -77,9 +199,11 @@ class Placed(msgspec.Struct, frozen=True, tag="placed", kw_only=True):
     score: float
     terms: dict[str, float | None]
     candidates: tuple[Candidate, ...]
-    """Every pool that could have taken it, best first; the first was chosen."""
+    """Every pool that could have taken it, best first; the first was chosen. In a batch: the chosen one alone."""
     rejected: tuple[Rejection, ...]
     snapshot_version: int
+    transfers: tuple[Transfer, ...] = ()
+    routes: tuple[Route, ...] = ()
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):

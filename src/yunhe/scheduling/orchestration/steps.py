@@ -19,6 +19,7 @@ from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import collect, resizing, store
 from yunhe.scheduling.orchestration.outcome import UNKNOWN, Attempted, Outcome, first_state, settle
@@ -131,6 +132,7 @@ class Steps:
             envs=order.envs,
             secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
             timeout_s=order.timeout_s,
+            disk_limit_bytes=held.resources.disk_mib * MIB or None,
         )
 
     async def _refused(self, held: Held, error: YunheError) -> None:

@@ -121,7 +121,7 @@ class AccountService:
         await self.record(self._entry(who, action, subject, project_id, outcome="denied", detail=detail))
         raise ForbiddenError(
             f"{who.name} may not do this on {where}: it needs the role {NEEDS[action]}.",
-            remedy="Ask an admin: yunhe project member set.",
+            remedy="Ask an admin to give you the role: yunhe project add PROJECT USER --role ROLE.",
         )
 
     async def visible_projects(self, who: Principal) -> tuple[ProjectId, ...] | None:
@@ -232,7 +232,7 @@ class AccountService:
                 if user_id is None:
                     raise NotFoundError(
                         f"There is no user {user}.",
-                        remedy="Add them to a project first: yunhe project member set.",
+                        remedy="Add them to a project first: yunhe project add PROJECT USER --role ROLE.",
                     )
             new = self._new_key(connection, UserId(user_id), name, expires_in_s)
             store.append_audit(

@@ -1,0 +1,32 @@
+"""Hot loops are plain Python until there is enough work to be worth compiling them.
+
+A module of kernels lists its functions in ``KERNELS``, callees first. ``compile_kernels`` replaces each by its compiled
+form, so callers must reach them through the module (``kernels.best_node``). On a handful of nodes the plain functions
+are fast enough, and numba, which takes half a second and 100 MB to load, is never imported.
+"""
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+_COMPILED: set[str] = set()
+_COMPILED_FORM: dict[Any, Any] = {}
+
+
+def compile_kernels(module: ModuleType) -> None:
+    """Compile the kernels of *module*, once; machine code is kept on disk where there is somewhere to keep it."""
+    if module.__name__ in _COMPILED:
+        return
+    _COMPILED.add(module.__name__)
+    numba: Any = importlib.import_module("numba")
+    for name, value in list(vars(module).items()):
+        if callable(value) and value in _COMPILED_FORM:  # a kernel of another module
+            setattr(module, name, _COMPILED_FORM[value])
+    for name in module.KERNELS:
+        plain = getattr(module, name)
+        try:
+            compiled = numba.njit(cache=True)(plain)
+        except RuntimeError:  # neither beside the source nor in the user's cache directory may we write
+            compiled = numba.njit(plain)
+        _COMPILED_FORM[plain] = compiled
+        setattr(module, name, compiled)

@@ -1,0 +1,301 @@
+"""Why not: what refuses a demand in a pool or on a node, and the smallest change that would let it run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from yunhe.kernel.ids import NodeId
+from yunhe.kernel.money import MICROS, show_money
+from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import show_cpu, show_duration, show_memory
+from yunhe.scheduling.orchestration import kernels
+from yunhe.scheduling.orchestration.cycle import Cycle
+from yunhe.scheduling.orchestration.kernels import IntArray
+from yunhe.scheduling.orchestration.model import Demand, Rejection
+from yunhe.scheduling.orchestration.options import Option
+from yunhe.scheduling.orchestration.reach import Refusal
+from yunhe.scheduling.orchestration.rules import (
+    POOL_RULES,
+    Question,
+    class_refusal,
+    pool_refusal,
+    ready_after_s,
+    total_cost,
+)
+from yunhe.scheduling.orchestration.score import term
+
+COLUMN_NAMES = ("cpu", "memory", "disk", "accelerators")
+
+
+def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> Refusal:
+    """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so."""
+    if pool in option.refusals:
+        return option.refusals[pool]
+    for limit in option.limits:
+        if limit.broken[pool]:
+            return Refusal(limit.rule, limit.say(pool))
+    return _shortage(cycle, demand, option, demand.alternatives[alternative].resources, pool)
+
+
+def _shortage(cycle: Cycle, demand: Demand, option: Option, resources: Resources, pool: int) -> Refusal:
+    rows = _rows(cycle, pool)
+    if not rows.size:
+        return Refusal("roomy", "has no node that answers")
+    allowed = rows[_allowed(cycle, option, rows)]
+    if not allowed.size:
+        refusals = Counter(_node_refusal(cycle, demand, option, int(row)) for row in rows[:: _stride(rows)])
+        refusal = refusals.most_common(1)[0][0]
+        return refusal or Refusal("roomy", "has no node that may take it")
+    nearest = _nearest(cycle, option, allowed)
+    if demand.members > 1 and _fits(cycle, option, nearest):
+        found = cycle.count_in(demand, option, (pool,))
+        return Refusal("roomy", f"{demand.members} asked together, room for {found}")
+    return Refusal("roomy", ", ".join(short_of(cycle, resources, nearest)) or "no device has enough left")
+
+
+def _stride(rows: IntArray) -> int:
+    """Look at a few hundred nodes at most: classes repeat."""
+    return max(1, rows.size // 256)
+
+
+def _rows(cycle: Cycle, pool: int) -> IntArray:
+    start = cycle.snapshot.pool_start
+    return np.arange(start[pool], start[pool + 1])
+
+
+def _allowed(cycle: Cycle, option: Option, rows: IntArray) -> IntArray:
+    ok = option.ask.class_ok[cycle.snapshot.node_class[rows]] == 1
+    if option.ask.node_ok.size:
+        ok &= option.ask.node_ok[rows] == 1
+    return np.flatnonzero(ok)
+
+
+def _nearest(cycle: Cycle, option: Option, rows: IntArray) -> int:
+    """Return the node that lacks the fewest dimensions, then the least of them."""
+    free, ask = cycle.room.free[rows], option.ask.amount
+    lack = np.clip(ask - free, 0, None) / np.maximum(ask, 1)
+    order = np.lexsort((rows, lack.sum(axis=1), (lack > 0).sum(axis=1)))
+    return int(rows[order[0]])
+
+
+def _fits(cycle: Cycle, option: Option, row: int) -> bool:
+    devices = int(np.diff(cycle.snapshot.device_start[row : row + 2])[0])
+    chosen = np.zeros((max(1, devices), 3), dtype=np.int64)
+    return bool(kernels.fits(cycle.room, row, option.ask, chosen))
+
+
+def short_of(cycle: Cycle, ask: Resources, row: int) -> list[str]:
+    """Say what a node lacks for an amount, dimension by dimension."""
+    cpu, memory, disk, _ = (int(value) for value in cycle.room.free[row])
+    short: list[str] = []
+    if cpu < ask.cpu_millis:
+        short.append(f"{show_cpu(ask.cpu_millis)} cores asked, {show_cpu(max(cpu, 0))} free")
+    if memory < ask.memory_mib:
+        short.append(f"{show_memory(ask.memory_mib)} asked, {show_memory(max(memory, 0))} free")
+    if disk < ask.disk_mib:
+        short.append(f"{show_memory(ask.disk_mib)} disk asked, {show_memory(max(disk, 0))} free")
+    for wanted in ask.accelerators:
+        have = free_milli(cycle, row, wanted.kind, wanted.memory_mib, wanted.milli)
+        if have < wanted.milli:
+            memory_note = f" with {show_memory(wanted.memory_mib)}" if wanted.memory_mib else ""
+            short.append(f"{wanted.milli / 1000:g} × {wanted.kind}{memory_note} asked, {have / 1000:g} free")
+    return short
+
+
+def free_milli(cycle: Cycle, row: int, kind: str, memory_mib: int, ask_milli: int) -> int:
+    """Return how much of an ask the node's devices could give: whole ones for whole, the largest part for a part."""
+    snapshot, room = cycle.snapshot, cycle.room
+    first, last = int(snapshot.device_start[row]), int(snapshot.device_start[row + 1])
+    names = set(kind.split("|"))
+    parts = sorted(
+        int(room.device_free[device])
+        for device in range(first, last)
+        if (kind == "*" or snapshot.device_kinds[int(snapshot.device_kind[device])] in names)
+        and room.device_memory[device] >= memory_mib
+    )
+    if ask_milli < kernels.WHOLE:
+        return parts[-1] if parts else 0
+    return sum(kernels.WHOLE for part in parts if part >= kernels.WHOLE)
+
+
+def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> Refusal | None:
+    refusal = class_refusal(demand, cycle.snapshot.classes[int(cycle.snapshot.node_class[row])])
+    if refusal is not None:
+        return refusal
+    if option.ask.node_ok.size and not option.ask.node_ok[row]:
+        groups = ", ".join(affinity.group for affinity in demand.affinity)
+        return Refusal("together", f"what runs here does not agree with {groups}")
+    return None
+
+
+def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
+    """Return why one node does not take *demand*, from the snapshot that was decided on; None when it could."""
+    row = cycle.snapshot.row_of_node[node_id]
+    pool = int(cycle.snapshot.node_pool[row])
+    facts = cycle.snapshot.pools[pool]
+    refusals: list[Refusal] = []
+    for index, alternative in enumerate(demand.alternatives):
+        option = cycle.appraiser.option(demand, index)
+        if option.order[pool] == np.inf:
+            refusals.append(refusal_in(cycle, demand, option, index, pool))
+            continue
+        refusal = _node_refusal(cycle, demand, option, row)
+        if refusal is None and _fits(cycle, option, row):
+            return None
+        short = ", ".join(short_of(cycle, alternative.resources, row)) or "no device has enough left"
+        refusals.append(refusal or Refusal("roomy", short))
+    return Rejection(facts.id, facts.name, refusals[0].rule, refusals[0].detail)
+
+
+def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
+    """Return pool → rule → nodes, for the first alternative; what a decision over many nodes keeps of its reasons."""
+    option, counts = cycle.appraiser.option(demand, 0), dict[str, dict[str, int]]()
+    for pool, facts in enumerate(cycle.snapshot.pools):
+        rows = _rows(cycle, pool)
+        if option.order[pool] == np.inf:
+            counts[facts.name] = {refusal_in(cycle, demand, option, 0, pool).rule: int(rows.size)}
+            continue
+        tally: Counter[str] = Counter()
+        for code, number in zip(*np.unique(cycle.snapshot.node_class[rows], return_counts=True), strict=True):
+            refusal = class_refusal(demand, cycle.snapshot.classes[int(code)])
+            if refusal is not None:
+                tally[refusal.rule] += int(number)
+        allowed = rows[_allowed(cycle, option, rows)]
+        tally["together"] += int(rows.size - allowed.size - sum(tally.values()))
+        tally["roomy"] += sum(1 for row in allowed if not _fits(cycle, option, int(row)))
+        counts[facts.name] = {rule: number for rule, number in tally.items() if number}
+    return counts
+
+
+class Change(NamedTuple):
+    """One thing to ask for differently; the smaller the size, the nearer to what was asked."""
+
+    size: float
+    text: str
+
+
+def smallest_change(demand: Demand, cycle: Cycle) -> str:
+    """Name the one or two least changes, each of which alone would let *demand* run now."""
+    changes = sorted(
+        change for index in range(len(demand.alternatives)) for change in _changes(demand, cycle, index)
+    )
+    texts = list(dict.fromkeys(change.text for change in changes))
+    return ", or ".join(texts[:2])
+
+
+def _changes(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
+    option = cycle.appraiser.option(demand, alternative)
+    for pool in range(len(cycle.snapshot.pools)):
+        rules = _broken_rules(demand, cycle, alternative, pool)
+        limits = [limit for limit in option.limits if limit.broken[pool]]
+        survey_says_no = pool in option.refusals and not rules
+        if len(rules) + len(limits) + survey_says_no > 1:
+            continue
+        if rules or limits:
+            if cycle.fit_in(demand, alternative, option, pool) is not None:
+                change = (
+                    _allow(cycle, pool, rules[0]) if rules else _raise(demand, option, pool, limits[0].rule)
+                )
+                if change is not None:
+                    yield change
+        elif not survey_says_no:
+            yield from _reductions(demand, cycle, option, alternative, pool)
+
+
+def _broken_rules(demand: Demand, cycle: Cycle, alternative: int, pool: int) -> list[str]:
+    facts = cycle.snapshot.pools[pool]
+    question = Question(demand, demand.alternatives[alternative], facts, pool, cycle.snapshot, cycle.groups)
+    if pool_refusal(question) is None:
+        return []
+    return [name for name, rule in POOL_RULES if rule(question) is not None]
+
+
+def _allow(cycle: Cycle, pool: int, rule: str) -> Change | None:
+    """Say which constraint to give up so that *pool* may take it; rules of the pool itself are not the asker's."""
+    facts = cycle.snapshot.pools[pool]
+    place = facts.place
+    if rule == "named":
+        return Change(0.3, f"allow pool {facts.name}")
+    if rule == "tolerated":
+        return Change(0.4, f"tolerate {', '.join(facts.taints)}: {facts.name} has room")
+    if rule == "level" and place is not None and place.level is not None:
+        return Change(0.5, f"allow level {place.level}: {facts.name} has room")
+    if rule == "resident" and place is not None:
+        return Change(0.9, f"allow region {place.region}: {facts.name} has room")
+    return None
+
+
+def _raise(demand: Demand, option: Option, pool: int, rule: str) -> Change | None:
+    """Say how far a limit must move so that *pool* is within it."""
+    table = option.table
+    if rule == "affordable" and demand.budget_per_hour_micros is not None:
+        rate = float(term(table, "cost_per_hour")[pool])
+        return _budget(rate, demand.budget_per_hour_micros, "/h")
+    if rule == "affordable" and demand.budget_micros is not None:
+        return _budget(float(total_cost(table)[pool]), demand.budget_micros, "")
+    if rule == "timely":
+        return Change(0.5, f"a deadline {show_duration(float(ready_after_s(table)[pool]))} from now")
+    if rule == "reliable" and not np.isnan(term(table, "risk")[pool]):
+        kept = 1 - float(term(table, "risk")[pool])
+        return Change(0.5 + (demand.reliability_min or 0) - kept, f"a reliability of {kept * 100:.4g} %")
+    if rule == "reachable" and demand.max_latency_ms and not np.isnan(term(table, "latency_ms")[pool]):
+        latency = float(term(table, "latency_ms")[pool])
+        return Change(latency / demand.max_latency_ms - 1, f"a latency of {latency:.0f} ms")
+    return None
+
+
+def _budget(cost: float, budget_micros: int, per: str) -> Change | None:
+    if np.isnan(cost):
+        return None
+    size = cost * MICROS / max(budget_micros, 1) - 1
+    return Change(size, f"a budget of {show_money(round(cost * MICROS))}{per}")
+
+
+def _reductions(
+    demand: Demand, cycle: Cycle, option: Option, alternative: int, pool: int
+) -> Iterator[Change]:
+    """Yield what less of one thing would fit on some node of *pool*."""
+    name = cycle.snapshot.pools[pool].name
+    rows = _rows(cycle, pool)
+    rows = rows[_allowed(cycle, option, rows)]
+    if not rows.size:
+        return
+    if demand.members > 1:
+        found = cycle.count_in(demand, option, (pool,))
+        if found:
+            yield Change(1 - found / demand.members, f"ask for {found} members: {name} has room for them")
+        return
+    free, ask = cycle.room.free[rows], option.ask.amount
+    resources = demand.alternatives[alternative].resources
+    fits = free >= ask
+    for column in range(len(COLUMN_NAMES)):
+        others = np.delete(fits, column, axis=1).all(axis=1)
+        if not others.any():
+            continue
+        if column == len(COLUMN_NAMES) - 1:
+            yield from _fewer_devices(cycle, resources, rows[others], name)
+            continue
+        most = int(free[others, column].max())
+        if 0 < most < ask[column]:
+            text = show_cpu(most) + " cores" if column == 0 else show_memory(most)
+            what = ("", " of memory", " of disk")[column]
+            yield Change(
+                1 - most / int(ask[column]),
+                f"ask for {text}{what}: {name} has {'them' if column == 0 else 'it'} free",
+            )
+
+
+def _fewer_devices(cycle: Cycle, resources: Resources, rows: IntArray, name: str) -> Iterator[Change]:
+    if len(resources.accelerators) != 1:
+        return
+    wanted = resources.accelerators[0]
+    have = max(
+        free_milli(cycle, int(row), wanted.kind, wanted.memory_mib, wanted.milli)
+        for row in rows[:: _stride(rows)]
+    )
+    if 0 < have < wanted.milli:
+        yield Change(
+            1 - have / wanted.milli, f"ask for {have / 1000:g} × {wanted.kind}: {name} has that free"
+        )

@@ -1,0 +1,61 @@
+"""Waiting comes with the nearest yes."""
+
+from typing import Any
+
+import pytest
+
+from worlds import NOW, cores, demand, node, pool, prices, world
+from yunhe.kernel.places import Level, Place
+from yunhe.kernel.resources import Accelerators, Resources
+from yunhe.scheduling.orchestration.decide import decide
+from yunhe.scheduling.orchestration.model import Demand, Waiting
+
+NORTH = Place("cn-north", 39.9, 116.4, Level.CENTRAL)
+
+
+def change(wanted: Demand, **facts: Any) -> str:
+    """The change proposed in a world of one pool with 4 cores, 8 GiB and 3 accelerators free."""
+    free = Resources(4000, 8192, 0, (Accelerators("a100", 3000),))
+    good: dict[str, Any] = {"place": NORTH, "prices": prices(1.0), "speed": 1.0, "reliability": 0.9}
+    decision = decide(wanted, world([pool("gpu-bj", **{**good, **facts})], [node("n", "gpu-bj", free)]))
+    assert isinstance(decision, Waiting)
+    return decision.smallest_change
+
+
+CASES: list[tuple[Demand, dict[str, Any], str]] = [
+    (demand(cores(6)), {}, "ask for 4 cores: gpu-bj has them free"),
+    (demand(cores(1, 16)), {}, "ask for 8 GiB of memory: gpu-bj has it free"),
+    (demand(cores(1, 1, Accelerators("a100", 4000))), {}, "ask for 3 × a100: gpu-bj has that free"),
+    (demand(cores(2), members=3), {}, "ask for 2 members: gpu-bj has room for them"),
+    (demand(cores(2), budget_per_hour_micros=1_500_000), {}, "a budget of ¥2.00/h"),
+    (demand(cores(2), run_s=7200.0, budget_micros=3_000_000), {"reliability": None}, "a budget of ¥4.00"),
+    (demand(run_s=600.0, deadline_at=NOW + 60), {"reliability": None}, "a deadline 10 min from now"),
+    (demand(reliability_min=0.95), {}, "a reliability of 90 %"),
+    (demand(levels=(Level.EDGE,)), {}, "allow level central: gpu-bj has room"),
+    (demand(residency=("eu",)), {}, "allow region cn-north: gpu-bj has room"),
+    (demand(pools=("other",)), {}, "allow pool gpu-bj"),
+    (demand(), {"taints": ("reserved",)}, "tolerate reserved: gpu-bj has room"),
+    (demand(), {"accepts": False}, ""),
+    (demand(cores(6), residency=("eu",)), {}, ""),
+]
+
+
+@pytest.mark.parametrize(("wanted", "facts", "expected"), CASES, ids=[case[2] or "nothing" for case in CASES])
+def test_the_smallest_change_is_named(wanted: Demand, facts: dict[str, Any], expected: str) -> None:
+    assert change(wanted, **facts) == expected
+
+
+def test_the_proposed_change_would_really_let_it_run() -> None:
+    here = world([pool("a")], [node("n1", "a", cores(3, 2)), node("n2", "a", cores(1, 64))])
+    waiting = decide(demand(cores(4, 2)), here)
+    assert isinstance(waiting, Waiting)
+    assert waiting.smallest_change == "ask for 3 cores: a has them free"
+    assert not isinstance(decide(demand(cores(3, 2)), here), Waiting)
+
+
+def test_two_ways_out_are_named_nearest_first() -> None:
+    pools = [pool("near", prices=prices(1.0)), pool("dear", prices=prices(3.0))]
+    here = world(pools, [node("n1", "near", cores(3, 8)), node("n2", "dear", cores(8, 8))])
+    waiting = decide(demand(cores(4), budget_per_hour_micros=8_000_000), here)
+    assert isinstance(waiting, Waiting)
+    assert waiting.smallest_change == "ask for 3 cores: near has them free, or a budget of ¥12.00/h"
