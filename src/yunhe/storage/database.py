@@ -88,6 +88,9 @@ class Database:
 
     def _run_batch(self, batch: list[_Waiting]) -> None:
         """Run every transaction of *batch* in one commit, each in a savepoint so that its failure is its own."""
+        if len(batch) == 1:
+            self._run_alone(batch[0])
+            return
 
         def run(connection: Connection) -> None:
             for waiting in batch:
@@ -104,6 +107,13 @@ class Database:
                 waiting.error = error
         for waiting in batch:
             waiting.done = True
+
+    def _run_alone(self, waiting: _Waiting) -> None:
+        try:
+            waiting.answer = self._run(waiting.transaction, True)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked
+            waiting.error = error
+        waiting.done = True
 
     def _run(self, transaction: Transaction[T], writes: bool) -> T:  # noqa: FBT001 - called positionally by the thread
         for attempt in range(_ATTEMPTS):
