@@ -94,7 +94,11 @@ class GroupV2:
 
     def set_cores(self, cores: list[int]) -> None:
         """Bind the members to *cores*; empty: to all the parent has."""
-        self._write("cpuset.cpus", ",".join(map(str, cores)) or "\n")
+        # Emptying the file is refused while there are members, so "all" is spelled out.
+        parent = os.path.dirname(self._path)
+        self._write(
+            "cpuset.cpus", ",".join(map(str, cores)) or _read(f"{parent}/cpuset.cpus.effective").strip()
+        )
 
     def cpu_us(self) -> int | None:
         """Return the group's cpu time."""

@@ -1,5 +1,6 @@
 """A real ``sshd`` in a network of its own, which the test can cut; nothing of the system is changed."""
 
+import contextlib
 import itertools
 import os
 import pwd
@@ -80,7 +81,8 @@ class SshServer:
         """End sshd, its sessions and its agents."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         for pid in map(int, children):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # a session may end by itself
+                os.kill(pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait(10)
         for user in ("root", "member"):

@@ -94,8 +94,12 @@ def test_a_limit_below_what_is_resident_is_refused_by_version_2(tmp_path: Path) 
 def test_cores_are_bound_and_set_free(tmp_path: Path) -> None:
     group = tmp_path / "group"
     kernel_files(group)
+    (tmp_path / "cpuset.cpus.effective").write_text("0-3\n")
     GroupV2(str(group)).set_cores([0, 2])
     assert (group / "cpuset.cpus").read_text() == "0,2"
+    (group / "cpuset.cpus").write_text("")
+    GroupV2(str(group)).set_cores([])
+    assert (group / "cpuset.cpus").read_text() == "0-3"
 
 
 def test_the_first_hierarchy_needs_all_its_controllers(tmp_path: Path) -> None:

@@ -34,3 +34,12 @@ def test_direction_and_repetition_of_links_do_not_matter():
     links = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("d", "e")]
     backwards = [(b, a) for a, b in links]
     assert fast_clusters("abcde", links) == fast_clusters("abcde", [*backwards, *links])
+
+
+def test_clusters_of_different_weight_become_one_when_a_node_has_as_many_links_to_each():
+    links = [("a", "b"), ("c", "d"), ("c", "f"), ("e", "a"), ("e", "b"), ("e", "d"), ("e", "f")]
+    assert fast_clusters("abcdf", [link for link in links if "e" not in link]) == (
+        ("a", "b"),
+        ("c", "d", "f"),
+    )
+    assert sizes(fast_clusters("abcdef", links)) == [6]

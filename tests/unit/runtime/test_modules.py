@@ -3,6 +3,7 @@ import pathlib
 import pytest
 
 import yunhe
+from yunhe.availability import paper
 from yunhe.runtime.modules import MODULES, SUBMODULES, start_order
 
 COUNTS = {
@@ -41,3 +42,7 @@ def test_what_is_built_needs_only_what_is_built_and_has_a_folder_with_an_interfa
             assert not (root / sub.folder).exists() or sub.folder in {
                 s.folder for s in SUBMODULES.values() if s.built
             }
+
+
+def test_the_platform_is_built_of_the_modules_that_were_published() -> None:
+    assert {module.name: tuple(sub.name for sub in module.submodules) for module in MODULES} == paper.MODULES

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from yunhe.entrypoints.cli.screen import Format, OutputOption, PlainApp
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.units import parse_duration_s
 
@@ -25,14 +26,7 @@ INFEASIBLE_EXIT_CODE = 3
 ALL_POINTS = 2_000_000
 SHOWN_POINTS = 400
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
-
-
-class Output(StrEnum):
-    """How the answer is written."""
-
-    TABLE = "table"
-    JSON = "json"
+app = PlainApp(no_args_is_help=True, help="Plan how few services meet an availability target, exactly.")
 
 
 class Part(StrEnum):
@@ -131,7 +125,6 @@ class PricingOptions:
 Target = Annotated[
     str | None, typer.Option("--target", "-t", help="As 99.99 (percent) or 0.9999.", show_default=False)
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table or json.")]
 
 
 def _spread_out(command: Callable[..., None]) -> Callable[..., None]:
@@ -171,7 +164,7 @@ def _spread_out(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_spread_out
 def plan(
-    of: ModelOptions, prices: PricingOptions, target: Target = None, output: OutputOption = Output.TABLE
+    of: ModelOptions, prices: PricingOptions, target: Target = None, output: OutputOption = Format.TABLE
 ) -> None:
     r"""Find the fewest services (or, with --mixed, the least cost) that meet a target.
 
@@ -191,7 +184,7 @@ def plan(
     started = time.perf_counter()
     outcome = _make_plan(model, wanted, pricing)
     elapsed_s = time.perf_counter() - started
-    if output is Output.JSON:
+    if output is Format.JSON:
         views.write_json({**views.builtins(outcome), "model": views.assumed(model), "elapsed_s": elapsed_s})
     else:
         views.show_plan(model, outcome, pricing, elapsed_s)
@@ -206,7 +199,7 @@ def frontier(
     prices: PricingOptions,
     target: Target = None,
     points: Annotated[int | None, typer.Option(min=2, help="At most so many points. [default: all]")] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Show the best availability for every number of services (or every cost), and plot it.
 
@@ -222,11 +215,11 @@ def frontier(
     file = _read_file(of)
     wanted = _target(target, file[1])
     model, pricing = _model(of, file[0]), _pricing(prices)
-    most = points or (ALL_POINTS if output is Output.JSON else SHOWN_POINTS)
+    most = points or (ALL_POINTS if output is Format.JSON else SHOWN_POINTS)
     with views.working("planning"):
         found = frontier_points(model, pricing, most)
         both = trade_off(model, wanted, pricing) if pricing.mixed and wanted is not None else []
-    if output is Output.JSON:
+    if output is Format.JSON:
         views.write_json(
             {
                 "points": views.builtins(found),
@@ -243,7 +236,7 @@ def table(
     only: Annotated[
         list[Part] | None, typer.Option("--only", help="Just this part; may be repeated.", show_default=False)
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Recompute the paper's Table 1 and Figures 8, 9 and 10, and mark where it differs and why.
 
@@ -255,7 +248,7 @@ def table(
 
     parts = [part.value for part in (only or list(Part))]
     content = views.reproduction(parts)
-    if output is Output.JSON:
+    if output is Format.JSON:
         views.write_json(views.builtins(content))
     else:
         views.show_reproduction(content)
@@ -269,7 +262,7 @@ def simulate(
     target: Target = None,
     years: Annotated[float, typer.Option(help="How long to let the platform run.")] = 200.0,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same failures.")] = 1,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Let every part of a plan fail and be repaired for years, and compare with the formulas.
 
@@ -282,7 +275,7 @@ def simulate(
     outcome = _make_plan(model, wanted, _pricing(prices))
     with views.progress("simulating") as report:
         result = simulation.simulate(model, outcome.services, years, seed, report)
-    if output is Output.JSON:
+    if output is Format.JSON:
         views.write_json(
             {**views.builtins(result), "point": views.builtins(outcome.point), "model": views.assumed(model)}
         )
@@ -293,7 +286,7 @@ def simulate(
 @app.command()
 @_spread_out
 def explain(
-    of: ModelOptions, prices: PricingOptions, target: Target = None, output: OutputOption = Output.TABLE
+    of: ModelOptions, prices: PricingOptions, target: Target = None, output: OutputOption = Format.TABLE
 ) -> None:
     """Say why a plan is as it is: what is scarce, where downtime comes from, what it rests on.
 
@@ -306,7 +299,7 @@ def explain(
     pricing = _pricing(prices)
     outcome = _make_plan(model, wanted, pricing)
     result = explanation.explain(model, outcome.services, wanted, pricing)
-    if output is Output.JSON:
+    if output is Format.JSON:
         views.write_json(
             {
                 **views.builtins(result),
@@ -323,9 +316,9 @@ def explain(
 
 def platform_modules() -> dict[str, tuple[str, ...]]:
     """Return the platform's own modules and their sub-modules."""
-    from yunhe.availability import paper  # noqa: PLC0415 - heavy
+    from yunhe.runtime.modules import MODULES  # noqa: PLC0415 - heavy
 
-    return paper.MODULES
+    return {module.name: tuple(sub.name for sub in module.submodules) for module in MODULES}
 
 
 def _make_plan(model: "Model", target: float, pricing: "Pricing") -> "Planned | Infeasible":

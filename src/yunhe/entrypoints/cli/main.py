@@ -51,7 +51,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("doctor", "Check that everything works; each fault with its remedy", PLATFORM),
     "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
     "simulate": Command("simulate", "Play a workload through the scheduling core, and compare policies"),
-    "availability": Command("availability", "Plan how few services meet an availability target, exactly."),
+    "availability": Command("availability", "Plan how few services meet an availability target, exactly"),
 }
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 
