@@ -151,10 +151,11 @@ def _usage_problem(error: typer.TyperException, arguments: list[str]) -> Invalid
 
 def _unknown_command(word: str, path: str, known: list[str]) -> InvalidInputError:
     """Return that *path* has no command *word*, and which was probably meant."""
-    begun = [name for name in known if name.startswith(word)]
-    close = begun or get_close_matches(word, known, n=1)
-    if not close and path == "yunhe" and word in ELSEWHERE_CALLED:
+    if path == "yunhe" and word in ELSEWHERE_CALLED:
         close = [ELSEWHERE_CALLED[word]]
+    else:
+        begun = [name for name in known if name.startswith(word)]
+        close = begun or get_close_matches(word, known, n=1)
     meant = f"Did you mean `{path} {close[0]}`? " if close else ""
     name = word if path == "yunhe" else f"{path} {word}"
     return InvalidInputError(f"There is no command {name!r}.", remedy=f"{meant}`{path} --help` lists them.")

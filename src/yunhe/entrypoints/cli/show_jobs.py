@@ -40,7 +40,7 @@ def jobs_table(jobs: Sequence[Job], *, now: float) -> Table:
         ]
         for job in jobs
     ]
-    return table(["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES"], rows)
+    return table(["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES"], rows, flexible=(1, 3, 6))
 
 
 def asked(job: Job) -> Resources:
