@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import InvalidInputError, NotFoundError, TooLargeError
 from yunhe.kernel.ids import BlobId
-from yunhe.storage.database import Database, metadata
+from yunhe.storage.database import Database, insert_if_missing, metadata
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -45,14 +45,14 @@ class Blobs:
         try:
             actual, size = await self._receive(upload, chunks)
             _check_digest(actual, digest)
+            blob_id = BlobId(f"{scope}/{actual}")
+            await self._database.write(
+                lambda connection: _finish(connection, upload, blob_id, size, self._clock())
+            )
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._database.write(lambda connection: _drop(connection, upload))
             raise
-        blob_id = BlobId(f"{scope}/{actual}")
-        await self._database.write(
-            lambda connection: _finish(connection, upload, blob_id, size, self._clock())
-        )
         return blob_id
 
     async def _receive(self, upload: str, chunks: AsyncIterator[bytes]) -> tuple[str, int]:
@@ -133,12 +133,12 @@ def _check_digest(actual: str, wanted: str | None) -> None:
 
 
 def _finish(connection: Connection, upload: str, blob_id: BlobId, size: int, now: float) -> None:
-    if connection.scalar(sa.select(BLOBS.c.id).where(BLOBS.c.id == blob_id)) is not None:
-        _drop(connection, upload)
-        connection.execute(BLOBS.update().where(BLOBS.c.id == blob_id).values(used_at=now))
+    """Give the upload its name; of several that bring the same content at once, one is kept."""
+    if insert_if_missing(connection, BLOBS, id=blob_id, size_bytes=size, used_at=now):
+        connection.execute(CHUNKS.update().where(CHUNKS.c.blob_id == upload).values(blob_id=blob_id))
         return
-    connection.execute(CHUNKS.update().where(CHUNKS.c.blob_id == upload).values(blob_id=blob_id))
-    connection.execute(BLOBS.insert().values(id=blob_id, size_bytes=size, used_at=now))
+    _drop(connection, upload)
+    connection.execute(BLOBS.update().where(BLOBS.c.id == blob_id).values(used_at=now))
 
 
 def _drop(connection: Connection, blob_id: str) -> None:

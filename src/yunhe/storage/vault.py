@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -47,7 +48,7 @@ class Vault:
 
 def _make_key(path: Path) -> None:
     """Put a new key at *path*, whole or not at all; of several processes that do so at once, one wins."""
-    fresh = path.with_suffix(f".{os.getpid()}.new")
+    fresh = path.with_suffix(f".{secrets.token_hex(8)}.new")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(Fernet.generate_key())

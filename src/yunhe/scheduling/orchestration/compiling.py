@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 _COMPILED: set[str] = set()
+_COMPILED_FORM: dict[Any, Any] = {}
 
 
 def compile_kernels(module: ModuleType) -> None:
@@ -18,10 +19,14 @@ def compile_kernels(module: ModuleType) -> None:
         return
     _COMPILED.add(module.__name__)
     numba: Any = importlib.import_module("numba")
+    for name, value in list(vars(module).items()):
+        if callable(value) and value in _COMPILED_FORM:  # a kernel of another module
+            setattr(module, name, _COMPILED_FORM[value])
     for name in module.KERNELS:
         plain = getattr(module, name)
         try:
             compiled = numba.njit(cache=True)(plain)
         except RuntimeError:  # neither beside the source nor in the user's cache directory may we write
             compiled = numba.njit(plain)
+        _COMPILED_FORM[plain] = compiled
         setattr(module, name, compiled)

@@ -16,7 +16,9 @@ from yunhe.scheduling.orchestration.compiling import compile_kernels
 from yunhe.scheduling.orchestration.kernels import BLOCK, Ask, IntArray, Room
 from yunhe.scheduling.orchestration.model import Demand, Domain
 from yunhe.scheduling.orchestration.options import ANY_NUMBER, NO_DEVICES, Appraiser, Option
+from yunhe.scheduling.orchestration.packing import Packer
 from yunhe.scheduling.orchestration.routes import Router
+from yunhe.scheduling.perception.model import TypicalAsk
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 COMPILE_FROM_NODES = 200
@@ -57,6 +59,8 @@ class Cycle:
         self.room = room_of(snapshot)
         self.groups: dict[str, IntArray] = dict(snapshot.groups)
         self.appraiser = Appraiser(snapshot, self.router, self.groups)
+        self.packer: Packer | None = None
+        self.learn(snapshot.surroundings.typical)
         self._held: dict[JobId, Held] = {}
         self._given_back = 0
         most = int(np.diff(snapshot.device_start).max(initial=0))
@@ -88,7 +92,7 @@ class Cycle:
             pool, row = kernels.pick(self.room, option.order, option.ask, self._chosen)
             if pool < 0:
                 return None
-            return Fit(alternative, option, pool, (Member(pool, row, self._devices(row, option.ask)),))
+            return Fit(alternative, option, pool, (self._packed(pool, row, option.ask),))
         if not demand.one_pool:
             members = self._gang(demand, option, self.in_order(option))
             return None if members is None else Fit(alternative, option, members[0].pool, members)
@@ -108,6 +112,8 @@ class Cycle:
     def fit_in(self, demand: Demand, alternative: int, option: Option, pool: int) -> Fit | None:
         """Return how one pool alone would take *demand*."""
         members = self._gang(demand, option, (pool,))
+        if members is not None and demand.members == 1 and demand.spread is None:
+            members = (self._packed(pool, members[0].row, option.ask),)
         return None if members is None else Fit(alternative, option, pool, members)
 
     def count_in(self, demand: Demand, option: Option, pools: Sequence[int]) -> int:
@@ -161,6 +167,17 @@ class Cycle:
         place = self.snapshot.pools[pool].place
         return place.region if place is not None and place.region else self.snapshot.pools[pool].name
 
+    def _packed(self, pool: int, row: int, ask: Ask) -> Member:
+        """Return a member's place in *pool*: the tightest node, or what packing for the usual prefers."""
+        part = -1
+        if self.packer is not None and not ask.node_ok.size:
+            row, part = self.packer.best(pool, ask)
+        if part < 0:
+            return Member(pool, row, self._devices(row, ask))
+        device = int(self.snapshot.device_start[row]) + part
+        _, milli, mib = ask.accelerators[0].tolist()
+        return Member(pool, row, np.array([[device, milli, mib]], dtype=np.int64))
+
     def _devices(self, row: int, ask: Ask) -> IntArray:
         if not ask.accelerators.shape[0]:
             return NO_DEVICES
@@ -172,7 +189,7 @@ class Cycle:
     def hold(self, job_id: JobId, held: Held) -> None:
         """Keep what a placement takes from everybody else, until it is released."""
         for member, amount in held.members:
-            kernels.shift(self.room, member.pool, member.row, amount, member.devices, -1)
+            self._shift(member, amount, -1)
         for links, mbps in held.links:
             self.router.take(links, mbps)
         for group in held.groups:
@@ -181,11 +198,11 @@ class Cycle:
             self.appraiser.grouped += 1
         self._held[job_id] = held
 
-    def release(self, job_id: JobId) -> None:
-        """Give back everything a placement held."""
+    def release(self, job_id: JobId) -> Held:
+        """Give back everything a placement held, and return what that was."""
         held = self._held.pop(job_id)
         for member, amount in held.members:
-            kernels.shift(self.room, member.pool, member.row, amount, member.devices, 1)
+            self._shift(member, amount, 1)
         for links, mbps in held.links:
             self.router.take(links, -mbps)
         for group in held.groups:
@@ -195,6 +212,20 @@ class Cycle:
             self.groups[group] = np.array(rows, dtype=np.int64)
             self.appraiser.grouped += 1
         self._given_back += 1
+        return held
+
+    def _shift(self, member: Member, amount: IntArray, sign: int) -> None:
+        kernels.shift(self.room, member.pool, member.row, amount, member.devices, sign)
+        if self.packer is not None:
+            self.packer.changed(member.row)
+
+    def learn(self, typical: Sequence[TypicalAsk]) -> None:
+        """Prepare for what usually comes from here on."""
+        self.packer = (
+            Packer(self.room, typical, self.snapshot.device_kinds)
+            if typical and self.snapshot.device_kinds
+            else None
+        )
 
     def holds(self, job_id: JobId) -> bool:
         """Return whether a placement of this job is held."""

@@ -61,14 +61,17 @@ def decide_all(demands: Sequence[Demand], snapshot: Snapshot) -> tuple[tuple[Dec
 def decide_in(demand: Demand, cycle: Cycle) -> Decision:
     """Return the explained decision for *demand* in the world as *cycle* has it; nothing is reserved."""
     fits, candidates, rejections = considered(demand, cycle)
-    fit = fits[0] if demand.one_pool and fits else cycle.find(demand)
+    spans = demand.members > 1 and not demand.one_pool
+    fit = cycle.find(demand) if spans or not fits else fits[0]
     if fit is None:
         return Waiting(
             rejected=rejections,
             smallest_change=smallest_change(demand, cycle),
             snapshot_version=cycle.snapshot.version,
         )
-    return _placed(demand, cycle, fit, candidates or (_candidate(demand, cycle, fit),), rejections)
+    if spans:
+        candidates = (_candidate(demand, cycle, fit), *candidates)
+    return _placed(demand, cycle, fit, candidates, rejections)
 
 
 def place_in(demand: Demand, cycle: Cycle) -> Decision:

@@ -80,43 +80,6 @@ class Traffic(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_latency_ms: float | None = None
 
 
-class Component(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One part of an app: what it needs, and where it may be."""
-
-    name: str
-    resources: Resources
-    up_to: Resources | None = None
-    pools: tuple[str, ...] = ()
-    levels: tuple[Level, ...] = ()
-    run_s: float | None = None
-    """How long it runs once its inputs are there, on the reference machine; None: it is a service."""
-
-
-class Connection(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Traffic from one component to another, and what it must find on its way."""
-
-    source: str
-    target: str
-    mbps: float = 0.0
-    max_latency_ms: float | None = None
-    data_mib: int = 0
-    """Sent once, when ``source`` has run; ``target`` waits for it."""
-    same_node: bool = False
-    reliability_min: float | None = None
-    """Of both nodes and the way between them, together."""
-
-
-class Graph(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An app: components and the connections between them."""
-
-    components: tuple[Component, ...]
-    connections: tuple[Connection, ...] = ()
-    one_per_node: bool = False
-    """No two components on one node, as virtual networks demand."""
-    balance: tuple[float, float, float] | None = None
-    """Weights of node balance, link balance and energy, to be maximised; None: keep room for what comes next."""
-
-
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A task made precise: what must hold wherever it runs, and what is preferred."""
 
@@ -168,8 +131,6 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     data: tuple[DataNeed, ...] = ()
     traffic: tuple[Traffic, ...] = ()
-    graph: Graph | None = None
-    """Set for an app of components; ``alternatives`` then stay unused."""
 
 
 class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -201,7 +162,6 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     pool_id: PoolId
     node_id: NodeId
     resources: Resources
-    component: str = ""
     devices: tuple[int, ...] = ()
     """Which of the node's accelerators, counted from 0."""
 
@@ -210,7 +170,7 @@ class Route(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The way a flow takes through the network, and what it reserves there."""
 
     purpose: str
-    """The connection (``a → b``) or the site the traffic comes from."""
+    """The site the traffic comes from."""
     sites: tuple[str, ...]
     mbps: float = 0.0
     latency_ms: float | None = None

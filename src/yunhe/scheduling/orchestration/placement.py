@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 import anyio
+import anyio.to_thread
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -18,16 +19,18 @@ from yunhe.kernel.ids import AllocationId, JobId, NodeId, new_id
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import store
-from yunhe.scheduling.orchestration.decide import decide
+from yunhe.scheduling.orchestration.cycle import Cycle
+from yunhe.scheduling.orchestration.decide import decide_in, place_in
 from yunhe.scheduling.orchestration.model import Placed, Waiting
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.orchestration.store import AllocationState
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, NODES
 from yunhe.scheduling.perception.interface import Perception
-from yunhe.scheduling.perception.snapshot import Snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 from yunhe.storage.database import AnyRow, Database, insert_if_missing
 
 TICK_S = 1.0
+GATHER_S = 0.01  # what comes within this long is decided together
 PAGE = 500
 PLACED_PER_CYCLE = 200
 
@@ -35,6 +38,36 @@ log = logging.getLogger(__name__)
 
 Taken = Callable[[JobId, int], None]
 """Told of each job this process has placed, with the token of its lease."""
+
+
+class Sitting:
+    """One look at the world and the decisions made on it, each seeing the room that earlier ones left."""
+
+    def __init__(self, snapshot: Snapshot, promised: dict[NodeId, Resources]) -> None:
+        self.totals = _totals(snapshot, promised)
+        self.waiting: dict[str, Waiting] = {}
+        """By shape: jobs of one shape wait for the same thing, so one answer serves them all."""
+        self.placed: list[tuple[AnyRow, Placed]] = []
+        self._cycle = Cycle(check_snapshot(snapshot))
+        self.world = (snapshot.pools, snapshot.node_ids, self.totals, promised)
+
+    def learn_from(self, before: "Sitting | None") -> None:
+        """Take over who must wait from a sitting on the very same world, where nothing can have changed for them."""
+        if before is not None and not before.placed and before.world == self.world:
+            self.waiting |= before.waiting
+
+    def judge(self, page: list[AnyRow]) -> None:
+        """Decide for each job in order; one that must wait holds nobody up."""
+        for row in page:
+            if row.shape in self.waiting:
+                continue
+            demand = store.pending_order(row)
+            decision = decide_in(demand, self._cycle)
+            if isinstance(decision, Waiting):
+                self.waiting[row.shape] = decision
+            else:
+                place_in(demand, self._cycle)
+                self.placed.append((row, decision))
 
 
 class Placer:
@@ -57,6 +90,7 @@ class Placer:
         self._lease_s = lease_s
         self._taken = taken
         self._woken = anyio.Event()
+        self._before: Sitting | None = None
 
     def wake(self) -> None:
         """Say that something changed: a job came, or room did."""
@@ -66,69 +100,49 @@ class Placer:
         """Place until cancelled."""
         while True:
             self._woken = anyio.Event()
+            began = anyio.current_time()
             if await self.cycle() < PLACED_PER_CYCLE:
+                took_s = anyio.current_time() - began
                 with anyio.move_on_after(TICK_S):
                     await self._woken.wait()
+                    await anyio.sleep(max(GATHER_S, took_s))  # at most half of the time goes into placing
 
     async def cycle(self) -> int:
         """Go through the pending jobs once, and return how many were placed."""
+        if not await self._database.read(_anything_pending):
+            return 0
         promised = await self._database.read(store.promised)
-        snapshot: Snapshot | None = None
-        totals: dict[NodeId, Resources] = {}
-        waiting: dict[str, Waiting] = {}
-        placed: list[tuple[AnyRow, Placed]] = []
+        sitting = Sitting(await self._perception.snapshot(promised), promised)
+        sitting.learn_from(self._before)
+        self._before = sitting
         after = ""
-        while len(placed) < PLACED_PER_CYCLE:
+        while len(sitting.placed) < PLACED_PER_CYCLE:
             page = await self._database.read(
-                lambda c, w=set(waiting), a=after: _pending(c, w, a, self._clock())
+                lambda c, a=after: _pending(c, sitting.waiting, a, self._clock())
             )
             if not page:
                 break
-            if snapshot is None:
-                snapshot = await self._perception.snapshot(promised)
-                totals = _totals(snapshot, promised)
-            for row in page:
-                after = row.id
-                if row.shape in waiting:
-                    continue
-                decision = decide(store.pending_order(row), snapshot)
-                if isinstance(decision, Waiting):
-                    waiting[row.shape] = decision
-                    continue
-                snapshot = _after(snapshot, decision)
-                placed.append((row, decision))
-        if waiting:
-            await self._explain(waiting)
-        if placed:
+            after = page[-1].id
+            # Judging is pure and may take a while: in a thread it holds up nobody.
+            await anyio.to_thread.run_sync(sitting.judge, page)
+        if sitting.waiting:
+            await self._explain(sitting.waiting)
+        if sitting.placed:
             failpoint("place-before-commit")
-            taken = await self._database.write(lambda c: self._write(c, placed, totals))
+            taken = await self._database.write(lambda c: self._write(c, sitting.placed, sitting.totals))
             failpoint("place-after-commit")
             for job_id, token in taken:
                 self._taken(job_id, token)
-        return len(placed)
+        return len(sitting.placed)
 
     async def _explain(self, waiting: dict[str, Waiting]) -> None:
-        """Write why jobs wait, where that has changed."""
-
-        def write(connection: Connection) -> None:
-            for shape, decision in waiting.items():
-                reason = _reason(decision)
-                connection.execute(
-                    JOBS.update()
-                    .where(JOBS.c.state == JobState.PENDING, JOBS.c.shape == shape, JOBS.c.reason != reason)
-                    .values(reason=reason)
-                )
-
-        def stale(connection: Connection) -> bool:
-            rows = connection.execute(
-                sa.select(JOBS.c.shape, JOBS.c.reason)
-                .distinct()
-                .where(JOBS.c.state == JobState.PENDING, JOBS.c.shape.in_(list(waiting)))
-            )
-            return any(row.reason != _reason(waiting[row.shape]) for row in rows)
-
-        if await self._database.read(stale):
-            await self._database.write(write)
+        """Write why jobs of each shape wait, where that has changed."""
+        reasons = {shape: _reason(decision) for shape, decision in waiting.items()}
+        known = await self._database.read(lambda c: store.wait_reasons(c, reasons))
+        changed = {shape: reason for shape, reason in reasons.items() if known.get(shape) != reason}
+        if changed:
+            now = self._clock()
+            await self._database.write(lambda c: store.write_wait_reasons(c, changed, now))
 
     def _write(
         self, connection: Connection, placed: list[tuple[AnyRow, Placed]], totals: dict[NodeId, Resources]
@@ -190,6 +204,12 @@ class Placer:
         return True
 
 
+def _anything_pending(connection: Connection) -> bool:
+    return (
+        connection.scalar(sa.select(JOBS.c.id).where(JOBS.c.state == JobState.PENDING).limit(1)) is not None
+    )
+
+
 def _pending(connection: Connection, waiting: Iterable[str], after: str, now: float) -> list[AnyRow]:
     columns = (JOBS.c.id, JOBS.c.shape, JOBS.c.project_id, JOBS.c.job_order, JOBS.c.avoid_pools)
     query = (
@@ -210,11 +230,6 @@ def _lock(connection: Connection, nodes: list[NodeId]) -> None:
     connection.execute(
         sa.select(NODES.c.id).where(NODES.c.id.in_(nodes)).order_by(NODES.c.id).with_for_update()
     )
-
-
-def _after(snapshot: Snapshot, decision: Placed) -> Snapshot:
-    goes = decision.assignments[0]
-    return snapshot.after(snapshot.node_ids.index(goes.node_id), goes.resources)
 
 
 def _totals(snapshot: Snapshot, promised: dict[NodeId, Resources]) -> dict[NodeId, Resources]:

@@ -1,0 +1,1 @@
+"""How many instances a host can carry, on real traces, walked through as they happened."""

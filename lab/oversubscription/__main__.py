@@ -1,0 +1,103 @@
+"""Print the whole comparison: ``python -m lab.oversubscription --data DIR``."""
+
+import argparse
+import os
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from lab.oversubscription.datasets import DataSet, load_folder
+from lab.oversubscription.evaluation import Evaluation, evaluate
+from lab.oversubscription.placements import PlacementFile
+from lab.oversubscription.printing import (
+    baseline_table,
+    calibration_table,
+    fixed_hosts_table,
+    method_table,
+    misses,
+    set_heading,
+)
+from lab.oversubscription.tailoring import flavour_table, pools_table
+from yunhe.flexible.replay import Window
+from yunhe.flexible.trace import Ints
+
+QUICK_WINDOWS = 12
+
+
+def main() -> int:
+    """Run the lab and return 0, or 1 where there was nothing to run on."""
+    options = _options()
+    folder: Path = options.data
+    if not folder.is_dir():
+        print(
+            f"✗ There is no folder {folder}.\n  → Give the folder of traces with --data DIR.", file=sys.stderr
+        )
+        return 1
+    began = time.perf_counter()
+    sets, skipped = load_folder(folder, options.sets)
+    if not sets:
+        print(
+            f"✗ No set of a known form in {folder}.\n  → See docs/lab/oversubscription.md.", file=sys.stderr
+        )
+        return 1
+    unused = ", ".join(one.name for one in skipped)
+    print(
+        f"{len(sets)} sets read in {time.perf_counter() - began:.0f} s; no usage traces in: {unused or '–'}\n"
+    )
+    with ExitStack() as stack:
+        file = stack.enter_context(PlacementFile(options.placements)) if options.placements else None
+        results = [_one_set(data, options, file) for data in sets]
+    _conclusions(results, sets, options.seed)
+    print(f"\nseed {options.seed}; whole run {time.perf_counter() - began:.0f} s")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lab.oversubscription", description=__doc__)
+    default = Path(os.environ.get("YUNHE_DATA", "../shared/data"))
+    parser.add_argument("--data", type=Path, default=default, help="folder with one folder per set")
+    parser.add_argument("--sets", nargs="*", default=[], metavar="NAME", help="only these sets")
+    parser.add_argument("--seed", type=int, default=1, help="order of arrival and resampling")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"only the first {QUICK_WINDOWS} windows of each set"
+    )
+    parser.add_argument(
+        "--placements", type=Path, metavar="FILE", help="write every placement (.csv or .csv.gz)"
+    )
+    return parser.parse_args()
+
+
+def _one_set(data: DataSet, options: argparse.Namespace, file: PlacementFile | None) -> Evaluation:
+    began = time.perf_counter()
+    print(f"· walking through {data.name}", file=sys.stderr, flush=True)
+
+    def on_placement(name: str, stated: float | None, window: Window, placement: Ints, cores: float) -> None:
+        if file is not None:
+            file.write((data.name, name, stated), window, placement, cores)
+
+    most = QUICK_WINDOWS if options.quick else None
+    result = evaluate(data, options.seed, most, on_placement)
+    print(set_heading(result))
+    print(method_table(result, options.seed))
+    print(f"\n{time.perf_counter() - began:.0f} s\n", flush=True)
+    return result
+
+
+def _conclusions(results: list[Evaluation], sets: list[DataSet], seed: int) -> None:
+    print("# Calibration of the default, out of sample\n")
+    print(calibration_table(results, seed))
+    print("\nOutside the band, and why:\n")
+    print(misses(results))
+    print("\n# The published experiment: the same hosts, 1×, 2×, 3× and flexible\n")
+    print(fixed_hosts_table(results, seed))
+    print("\n# What is sold and what is used\n")
+    print(baseline_table(results))
+    print("\n# Fixed flavours against tailored sizes (sized on the first half, judged on the second)\n")
+    print(flavour_table(sets))
+    print("\n# A pool per flavour against one pool (two hardware generations, no overcommitment)\n")
+    print(pools_table(sets, seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

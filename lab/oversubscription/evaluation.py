@@ -1,0 +1,210 @@
+"""One walk through a set: every method on the same windows, hosts and order of arrival."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lab.oversubscription.datasets import DataSet
+from lab.oversubscription.methods import DEFAULT, MAIN, STATED, Method, methods
+from yunhe.flexible.estimators import Estimator, Question, aligned, fixed_ratio
+from yunhe.flexible.margin import Step, Trial, walk_forward
+from yunhe.flexible.packing import first_fit, host_usage, limits_at
+from yunhe.flexible.replay import Outcome, Schedule, Window, judge, place, windows
+from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
+
+FEWEST_HOSTS, FEWEST_PER_HOST = 20, 8
+ROOM = 1.25
+"""A host has at least so many times the cores of an instance; larger instances are left out."""
+
+SWEEP: Floats = np.exp(np.linspace(np.log(0.45), np.log(2.4), 9))
+RATIOS: Floats = np.round(np.exp(np.linspace(0, np.log(16), 45)), 3)
+OnPlacement = Callable[[str, float | None, Window, Ints, float], None]
+"""Told the method, what was stated, the window, the host of each instance, and the cores of a host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The hosts a set is packed on, and how they were chosen."""
+
+    cores: float
+    reason: str
+    left_out: int
+
+
+@dataclass(slots=True)
+class Record:
+    """What one method did, window by window."""
+
+    name: str
+    stated: float | None
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """Everything the tables are printed from."""
+
+    data: DataSet
+    hosts: Hosts
+    records: dict[tuple[str, float | None], Record] = field(
+        default_factory=dict[tuple[str, float | None], Record]
+    )
+    sweeps: dict[str, list[Floats]] = field(default_factory=dict[str, list[Floats]])
+    steps: dict[float, list[Step]] = field(default_factory=dict[float, list[Step]])
+    trials: list[Trial] = field(default_factory=list[Trial])
+    fixed_hosts: int = 0
+    on_fixed_hosts: dict[str, list[Outcome]] = field(default_factory=dict[str, list[Outcome]])
+    baseline: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    idle_and_hot: dict[str, list[tuple[float, float]]] = field(
+        default_factory=dict[str, list[tuple[float, float]]]
+    )
+
+
+def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: OnPlacement) -> Evaluation:
+    """Walk through *data* once and return what every method did."""
+    hosts, traces = scaled_hosts(data, seed)
+    result = Evaluation(data, hosts)
+    steps = windows(traces, data.schedule, seed)
+    if most_windows is not None:
+        steps = _first(steps, most_windows + data.schedule.practice)
+    compared = methods(data.schedule)
+    for walk in walk_forward(steps, data.schedule, hosts.cores, STATED):
+        result.trials.append(walk.trial)
+        for stated, step in walk.steps.items():
+            result.steps.setdefault(stated, []).append(step)
+            _record(result, DEFAULT, stated).outcomes.append(step.outcome)
+            on_placement(DEFAULT, stated, walk.window, step.placement, hosts.cores)
+        for method in compared:
+            _run(result, method, walk.window, on_placement)
+        _sweep_ratios(result, walk.window)
+        _fixed_hosts(result, walk.window, walk.steps[MAIN])
+        _baseline(result, walk.window)
+    return result
+
+
+def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
+    """Return hosts of a size that lets at least 20 be used, or as many as leave 8 instances each.
+
+    Decided once, on what is known before the first reported window, with the aligned 99th percentile.
+    """
+    window = next(w for w in windows(data.traces, data.schedule, seed) if w.index >= data.schedule.practice)
+    sizes = window.history.request
+    usual = float(np.quantile(sizes, 0.9, method="higher"))
+    many = len(sizes) >= FEWEST_HOSTS * FEWEST_PER_HOST
+    step = float(sizes.min()) if many else 1.0  # where all are alike, a host holds a whole number of them
+    cores = best = step * np.ceil(ROOM * usual / step)
+    most = float(window.history.series.sum(axis=0).max())
+    while cores <= max(most, best) + 1:
+        used, kept = _hosts_used(window, float(cores))
+        if many and used >= FEWEST_HOSTS:
+            best = cores
+        if not many and used <= max(1.0, kept / FEWEST_PER_HOST):
+            best = cores
+            break
+        cores += step
+    keep = [trace.request[Dimension.CPU] * ROOM <= best for trace in data.traces]
+    traces = tuple(trace.only(mask) for trace, mask in zip(data.traces, keep, strict=True))
+    reason = "so that at least 20 are used" if many else "so that about 8 instances share one"
+    return Hosts(float(best), reason, int((~keep[0]).sum())), traces
+
+
+def _hosts_used(window: Window, cores: float) -> tuple[int, int]:
+    kept = np.flatnonzero(window.history.request * ROOM <= cores)
+    history = window.history.of(kept)
+    load = aligned(0.99).load(history, Question(MAIN, cores))
+    limits = limits_at(np.full(len(kept), cores), load, np.full(len(kept), cores))
+    order = np.random.default_rng(window.index).permutation(len(kept))
+    return int(first_fit(order, load, limits).max(initial=-1)) + 1, len(kept)
+
+
+def _first(steps: Iterator[Window], count: int) -> Iterator[Window]:
+    for window, _ in zip(steps, range(count), strict=False):
+        yield window
+
+
+def _record(result: Evaluation, name: str, stated: float | None) -> Record:
+    return result.records.setdefault((name, stated), Record(name, stated))
+
+
+def _run(result: Evaluation, method: Method, window: Window, on_placement: OnPlacement) -> None:
+    capacity = result.hosts.cores
+    for stated in method.stated or (None,):
+        record = _record(result, method.name, stated)
+        began = time.perf_counter()
+        load = method.estimator.load(window.history, Question(stated or MAIN, capacity))
+        placement = place(window, load, capacity, capacity)
+        record.seconds += time.perf_counter() - began
+        record.outcomes.append(judge(window, placement, capacity))
+        on_placement(method.name, stated, window, placement, capacity)
+        if method.name.startswith("fixed"):
+            result.idle_and_hot.setdefault(method.name, []).append(_idle_and_hot(window, placement, capacity))
+        elif stated in {None, MAIN}:
+            rates = [
+                _rate(window, place(window, load, capacity / margin, capacity), capacity) for margin in SWEEP
+            ]
+            result.sweeps.setdefault(method.name, []).append(np.array(rates))
+
+
+def _rate(window: Window, placement: Ints, capacity: float) -> tuple[float, float, float]:
+    over = host_usage(placement, window.future) > capacity * (1 + 1e-9)
+    return float(len(over)), float(over.sum()), float(over.size)
+
+
+def _sweep_ratios(result: Evaluation, window: Window) -> None:
+    capacity = result.hosts.cores
+    rates = [
+        _rate(window, _placed(window, fixed_ratio(float(ratio)), capacity), capacity) for ratio in RATIOS
+    ]
+    result.sweeps.setdefault("fixed ratio", []).append(np.array(rates))
+
+
+def _placed(window: Window, estimator: Estimator, capacity: float) -> Ints:
+    return place(window, estimator.load(window.history, Question(MAIN, capacity)), capacity, capacity)
+
+
+def _idle_and_hot(window: Window, placement: Ints, capacity: float) -> tuple[float, float]:
+    """Return the share of hosts used below a quarter on average, and of hosts overloaded at some time."""
+    usage = host_usage(placement, window.future)
+    return float((usage.mean(axis=1) < 0.25 * capacity).mean()), float((usage > capacity).any(axis=1).mean())
+
+
+def _fixed_hosts(result: Evaluation, window: Window, step: Step) -> None:
+    """The published experiment: a given number of hosts, more instances than they can hold."""
+    capacity = result.hosts.cores
+    if result.fixed_hosts == 0:
+        result.fixed_hosts = max(2, round(0.6 * step.outcome.hosts))
+    for ratio in (1, 2, 3):
+        estimator = fixed_ratio(ratio)
+        load = estimator.load(window.history, Question(MAIN, capacity))
+        placement = place(window, load, capacity, capacity, result.fixed_hosts)
+        result.on_fixed_hosts.setdefault(estimator.name, []).append(judge(window, placement, capacity))
+    load = step.rule.load(window.history, Question(MAIN, capacity))
+    placement = place(window, load, capacity / step.choice.margin, capacity, result.fixed_hosts)
+    result.on_fixed_hosts.setdefault(DEFAULT, []).append(judge(window, placement, capacity))
+
+
+def _baseline(result: Evaluation, window: Window) -> None:
+    """A pool sold at 1× in which about a fifth of the cores is kept free, as providers do."""
+    capacity = result.hosts.cores
+    count = max(1, int(window.history.request.sum() / (0.8 * capacity)))
+    load = fixed_ratio(1).load(window.history, Question(MAIN, capacity))
+    outcome = judge(window, place(window, load, capacity, capacity, count), capacity)
+    slots = window.future.shape[1]
+    result.baseline.append(
+        (outcome.requested / (count * capacity), outcome.used / (count * capacity * slots))
+    )
+
+
+def profile_text(schedule: Schedule) -> str:
+    """Return how a set is walked, for people."""
+    day = 86400
+    length = (
+        f"{schedule.profile_s // day} d" if schedule.profile_s >= day else f"{schedule.profile_s // 3600} h"
+    )
+    step = (
+        f"{schedule.horizon_s // day} d" if schedule.horizon_s >= day else f"{schedule.horizon_s // 3600} h"
+    )
+    return f"profile {length}, judged over the next {step}"

@@ -1,0 +1,55 @@
+"""Rates over windows, their intervals, and hosts at equal violation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from yunhe.flexible.replay import Outcome
+from yunhe.flexible.trace import Floats
+
+RESAMPLES = 1000
+BLOCK = 3
+"""Windows that follow each other are alike, so they are resampled in blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A violation rate and the interval that 95 % of block-resampled walks fall in."""
+
+    value: float
+    low: float
+    high: float
+
+
+def violation_rate(outcomes: Sequence[Outcome], seed: int) -> Rate:
+    """Return the share of host-slots overloaded over all windows, with its interval."""
+    over = np.array([one.overloaded for one in outcomes], dtype=np.float64)
+    judged = np.array([one.judged for one in outcomes], dtype=np.float64)
+    block = min(BLOCK, len(over))
+    random = np.random.default_rng(seed)
+    starts = random.integers(0, len(over) - block + 1, size=(RESAMPLES, -(-len(over) // block)))
+    picked = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, : len(over)]
+    rates = over[picked].sum(axis=1) / judged[picked].sum(axis=1)
+    low, high = np.quantile(rates, (0.025, 0.975))
+    return Rate(float(over.sum() / judged.sum()), float(low), float(high))
+
+
+def hosts_at(rate: float, sweep: Sequence[Floats]) -> float | None:
+    """Return the mean number of hosts at which a swept method realises *rate*; None if it never does.
+
+    *sweep* has a row of (hosts, overloaded, judged) for each setting, one array for each window.
+    """
+    total = np.sum(np.array(sweep), axis=0)
+    hosts = total[:, 0] / len(sweep)
+    realised = total[:, 1] / total[:, 2]
+    order = np.argsort(hosts)
+    hosts, realised = hosts[order], np.minimum.accumulate(realised[order])
+    if realised[-1] > rate or not len(hosts):
+        return None
+    first = int(np.argmax(realised <= rate))
+    if first == 0:
+        return float(hosts[0])
+    above, below = realised[first - 1], realised[first]
+    share = (above - rate) / (above - below) if above > below else 1.0
+    return float(hosts[first - 1] + share * (hosts[first] - hosts[first - 1]))

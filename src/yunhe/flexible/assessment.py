@@ -1,0 +1,328 @@
+"""What would flexible placement give on these hosts: fixed ratios and the default on the same walk."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from yunhe.flexible.estimators import Question, fixed_ratio
+from yunhe.flexible.margin import Step, walk_forward
+from yunhe.flexible.packing import Limits, Load, first_fit, host_usage, limits_at
+from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome, Schedule, Window, judge, windows
+from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Trace
+from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.money import Prices
+from yunhe.kernel.units import show_duration
+
+STATED = (0.005, 0.01, 0.02, 0.05)
+RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+SHOWN_RATIOS = (1.0, 2.0, 3.0)
+HEAT_COLUMNS = 48
+
+
+class HostShape(msgspec.Struct, frozen=True):
+    """So many equal hosts; memory 0 means that memory is not limited."""
+
+    count: int
+    cores: float
+    memory_mib: float = 0.0
+
+
+class PolicyResult(msgspec.Struct, frozen=True):
+    """One policy on the hosts given, and how many hosts it needs for every instance.
+
+    Never a density without its violation: both are here or neither.
+    """
+
+    name: str
+    stated: float | None
+    placed: float
+    vcpus: float
+    vcpu_per_core: float
+    utilisation: float
+    violation: float
+    worst_host: float
+    lost_work: float
+    hosts_needed: float
+    violation_when_all_placed: float
+    cost_micros_per_vcpu_hour: int
+
+
+class CalibrationPoint(msgspec.Struct, frozen=True):
+    """What was stated, what then happened, and with how many hosts for every instance."""
+
+    stated: float
+    realised: float
+    worst_window: float
+    hosts: float
+
+
+class RatioPoint(msgspec.Struct, frozen=True):
+    """A fixed ratio: hosts for every instance and the overload that came of it."""
+
+    ratio: float
+    realised: float
+    hosts: float
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What is given out and what is used, over the whole trace."""
+
+    instances: int
+    days: float
+    period_s: int
+    requested_cores: float
+    used_cores_mean: float
+    used_cores_p95: float
+    requested_memory_gib: float
+    used_memory_gib_mean: float
+
+
+class Assessment(msgspec.Struct, frozen=True):
+    """Everything the tables and the report show."""
+
+    totals: Totals
+    hosts: HostShape
+    windows: int
+    profile: str
+    stated: float
+    policies: tuple[PolicyResult, ...]
+    calibration: tuple[CalibrationPoint, ...]
+    ratios: tuple[RatioPoint, ...]
+    mean_utilisation: tuple[float, ...]
+    p95_utilisation: tuple[float, ...]
+    heat: tuple[tuple[float, ...], ...]
+    heat_hours: float
+    margin: float
+    rule: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssessmentRequest:
+    """What to assess."""
+
+    trace: Trace
+    hosts: HostShape | None
+    stated: float
+    prices: Prices
+    seed: int = 1
+
+
+Progress = Callable[[int, int], None]
+"""Told the windows done and how many there are."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One policy while the walk goes on: on the given hosts, and on as many as it takes."""
+
+    given: list[Outcome] = field(default_factory=list[Outcome])
+    open_ended: list[Outcome] = field(default_factory=list[Outcome])
+
+
+def schedule_for(trace: Trace) -> Schedule:
+    """Return the long-lived schedule where the trace lasts long enough for it, else the elastic one."""
+    if trace.duration_s >= (LONG_LIVED.practice + 2) * LONG_LIVED.horizon_s:
+        return LONG_LIVED
+    if trace.duration_s >= (ELASTIC.practice + 2) * ELASTIC.horizon_s and trace.period_s <= HOUR_S // 4:
+        return ELASTIC
+    raise InvalidInputError(
+        f"The trace lasts {show_duration(trace.duration_s)} with a sample every {show_duration(trace.period_s)}: "
+        "too little to learn from one part and judge on another.",
+        remedy="Give at least 5 hours of samples no more than 15 minutes apart, better two weeks.",
+    )
+
+
+def default_hosts(trace: Trace) -> HostShape:
+    """Return hosts at least twice as large as the largest instance, with a quarter of the requested cores.
+
+    So at 1× a quarter of the instances finds room, and all of them only at 4×.
+    """
+    request = trace.request[Dimension.CPU]
+    cores = next((size for size in (8, 16, 32, 64, 96, 128) if size >= 2 * request.max()), 256)
+    return HostShape(max(1, int(np.ceil(request.sum() / (4 * cores)))), float(cores))
+
+
+def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: None) -> Assessment:
+    """Walk through the trace and return what each policy would have given."""
+    schedule = schedule_for(request.trace)
+    hosts = request.hosts or default_hosts(request.trace)
+    trace, notes = _that_fit(request.trace, hosts)
+    memory = _memory_requests(trace, hosts)
+    runs = {ratio: _Run() for ratio in RATIOS}
+    flexible = _Run()
+    steps: dict[float, list[Step]] = {}
+    total = trace.duration_s // schedule.horizon_s - schedule.practice - 1
+    asked = tuple(sorted({*STATED, request.stated}))
+    walked = walk_forward(windows([trace], schedule, request.seed), schedule, hosts.cores, asked)
+    for done, walk in enumerate(walked, 1):
+        window = walk.window
+        sizes = np.array([memory.get(name, 0.0) for name in window.instances])
+        for ratio, run in runs.items():
+            load = fixed_ratio(ratio).load(window.history, Question(request.stated, hosts.cores))
+            _place_both(run, window, load, hosts, (hosts.cores, sizes), given=ratio in SHOWN_RATIOS)
+        step = walk.steps[request.stated]
+        load = step.rule.load(window.history, Question(request.stated, hosts.cores))
+        _place_both(flexible, window, load, hosts, (hosts.cores / step.choice.margin, sizes), given=True)
+        for stated, one in walk.steps.items():
+            steps.setdefault(stated, []).append(one)
+        progress(done, total)
+    if not steps:
+        raise InvalidInputError(
+            "No window of the trace has enough samples to judge.", remedy="Give a trace with fewer gaps."
+        )
+    named: list[tuple[str, float | None, _Run]] = [
+        (f"fixed {ratio:g}×", None, runs[ratio]) for ratio in SHOWN_RATIOS
+    ]
+    named.append(("flexible", request.stated, flexible))
+    last = steps[request.stated][-1]
+    mean, peak = _utilisations(trace)
+    return Assessment(
+        totals=_totals(request.trace),
+        hosts=hosts,
+        windows=len(flexible.given),
+        profile=f"looking back {_span(schedule.memory_s)}, placed anew every {_span(schedule.horizon_s)}",
+        stated=request.stated,
+        policies=tuple(_policy(name, stated, run, hosts, request.prices) for name, stated, run in named),
+        calibration=tuple(_calibration(stated, each) for stated, each in sorted(steps.items())),
+        ratios=tuple(_ratio(ratio, run.open_ended) for ratio, run in runs.items()),
+        mean_utilisation=mean,
+        p95_utilisation=peak,
+        heat=_heat(last, hosts.cores),
+        heat_hours=schedule.horizon_s / HOUR_S,
+        margin=last.choice.margin,
+        rule=last.rule.name,
+        notes=notes,
+    )
+
+
+def _span(seconds: int) -> str:
+    unit, count = ("day", seconds // DAY_S) if seconds % DAY_S == 0 else ("hour", seconds // HOUR_S)
+    return unit if count == 1 else f"{count} {unit}s"
+
+
+def _that_fit(trace: Trace, hosts: HostShape) -> tuple[Trace, tuple[str, ...]]:
+    fits = trace.request[Dimension.CPU] <= hosts.cores
+    if not fits.any():
+        raise InvalidInputError(
+            f"No instance fits a host of {hosts.cores:g} cores.",
+            remedy="Give larger hosts: --hosts COUNTxCORES.",
+        )
+    if fits.all():
+        return trace, ()
+    names = [name for name, fit in zip(trace.instances, fits, strict=True) if not fit]
+    shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+    return trace.only(fits), (f"{len(names)} instances are larger than a host and were left out: {shown}",)
+
+
+def _memory_requests(trace: Trace, hosts: HostShape) -> dict[str, float]:
+    sizes = trace.request.get(Dimension.MEMORY)
+    if sizes is None or hosts.memory_mib == 0:
+        return {}
+    return dict(zip(trace.instances, sizes.tolist(), strict=True))
+
+
+def _place_both(
+    run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float, Floats], *, given: bool
+) -> None:
+    """Place on the given hosts and on as many as it takes; memory is never overcommitted."""
+    limit, memory = terms
+    bound = hosts.memory_mib > 0
+    if bound:
+        load = replace(
+            load,
+            size=np.vstack([load.size, memory[None, :]]),
+            weights=np.vstack([load.weights.reshape(-1, len(memory)), memory[None, :]]),
+        )
+    for count, outcomes in ((hosts.count, run.given), (len(window.instances), run.open_ended)):
+        if count == hosts.count and outcomes is run.given and not given:
+            continue
+        limits = limits_at(np.full(count, limit), load, np.full(count, hosts.cores))
+        if bound:
+            limits = _with_memory(limits, hosts.memory_mib)
+        placement = first_fit(window.order, load, limits)
+        outcomes.append(judge(window, placement, hosts.cores))
+
+
+def _with_memory(limits: Limits, memory_mib: float) -> Limits:
+    capacity, weights = limits.capacity.copy(), limits.weights.copy()
+    capacity[-1] = weights[-1] = memory_mib
+    return replace(limits, capacity=capacity, weights=weights)
+
+
+def _rate(outcomes: Sequence[Outcome]) -> float:
+    return sum(one.overloaded for one in outcomes) / max(1, sum(one.judged for one in outcomes))
+
+
+def _policy(name: str, stated: float | None, run: _Run, hosts: HostShape, prices: Prices) -> PolicyResult:
+    vcpus = float(np.mean([one.requested for one in run.given]))
+    slots = [one.judged / max(1, one.hosts) for one in run.given]
+    cores = hosts.count * hosts.cores
+    return PolicyResult(
+        name=name,
+        stated=stated,
+        placed=float(np.mean([one.placed for one in run.given])),
+        vcpus=vcpus,
+        vcpu_per_core=vcpus / cores,
+        utilisation=sum(one.used for one in run.given) / (cores * sum(slots)),
+        violation=_rate(run.given),
+        worst_host=max(one.worst_host for one in run.given),
+        lost_work=sum(one.lost for one in run.given) / max(1e-9, sum(one.used for one in run.given)),
+        hosts_needed=float(np.mean([one.hosts for one in run.open_ended])),
+        violation_when_all_placed=_rate(run.open_ended),
+        cost_micros_per_vcpu_hour=round(cores * prices.cpu_core_hour_micros / max(1e-9, vcpus)),
+    )
+
+
+def _calibration(stated: float, steps: Sequence[Step]) -> CalibrationPoint:
+    outcomes = [step.outcome for step in steps]
+    return CalibrationPoint(
+        stated,
+        _rate(outcomes),
+        max(one.violation for one in outcomes),
+        float(np.mean([one.hosts for one in outcomes])),
+    )
+
+
+def _ratio(ratio: float, outcomes: Sequence[Outcome]) -> RatioPoint:
+    return RatioPoint(ratio, _rate(outcomes), float(np.mean([one.hosts for one in outcomes])))
+
+
+def _totals(trace: Trace) -> Totals:
+    cpu = trace.usage[Dimension.CPU]
+    together: Floats = np.asarray(np.nansum(cpu, axis=0, dtype=np.float64))[~np.isnan(cpu).all(axis=0)]
+    memory, given = trace.usage.get(Dimension.MEMORY), trace.request.get(Dimension.MEMORY)
+    used_memory = 0.0 if memory is None else float(np.nansum(memory, axis=0, dtype=np.float64).mean())
+    return Totals(
+        instances=len(trace.instances),
+        days=trace.duration_s / DAY_S,
+        period_s=trace.period_s,
+        requested_cores=float(trace.request[Dimension.CPU].sum()),
+        used_cores_mean=float(together.mean()),
+        used_cores_p95=float(np.quantile(together, 0.95)),
+        requested_memory_gib=0.0 if given is None else float(given.sum()) / 1024,
+        used_memory_gib_mean=used_memory / 1024,
+    )
+
+
+def _utilisations(trace: Trace) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return each instance's mean and 95th percentile as a share of its request."""
+    means: list[float] = []
+    peaks: list[float] = []
+    for row, request in zip(trace.usage[Dimension.CPU], trace.request[Dimension.CPU], strict=True):
+        known = row[~np.isnan(row)].astype(np.float64)
+        if len(known) and request > 0:
+            means.append(float(known.mean() / request))
+            peaks.append(float(np.quantile(known, 0.95) / request))
+    return tuple(means), tuple(peaks)
+
+
+def _heat(step: Step, cores: float) -> tuple[tuple[float, ...], ...]:
+    """Return hosts × columns of time: the highest share of its cores each host used."""
+    usage = host_usage(step.placement, step.window.future) / cores
+    columns = min(HEAT_COLUMNS, usage.shape[1])
+    edges = np.linspace(0, usage.shape[1], columns + 1).astype(int)
+    return tuple(tuple(float(row[a:b].max()) for a, b in pairwise(edges)) for row in usage)

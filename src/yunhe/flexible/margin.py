@@ -1,0 +1,205 @@
+"""The default method: try every rule on the past, keep the densest that would have met the target.
+
+After each window every candidate rule is replayed on it with every margin, and how often hosts would have
+overflowed is written down. Before the next window the margin of each rule is set so that, on that evidence,
+the stated probability is met; the rule that then needs the fewest hosts is used. An error budget steers the
+target: windows that were worse than stated are made good by caution later, and the reverse. So what is
+calibrated is the rate over time; a single window may be far above or below it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from yunhe.flexible.estimators import (
+    Estimator,
+    Question,
+    aligned,
+    n_sigma,
+    recent,
+    sum_of_percentiles,
+)
+from yunhe.flexible.packing import host_usage
+from yunhe.flexible.replay import TIE, Outcome, Schedule, Window, judge, place
+from yunhe.flexible.trace import Floats, Ints
+
+MARGINS: Floats = np.exp(np.arange(np.log(0.6), np.log(2.3), 0.05))
+"""Factors on a rule's estimate that are tried; below one the rule itself is too careful."""
+
+EVIDENCE_HALF_LIFE = 30
+"""Windows after which what was seen counts half."""
+
+CAUTION = 0.5
+"""Standard errors added to a rate seen in few windows: the densest of many rules is partly luck."""
+
+GAIN = 0.5
+LEAST_TARGET, MOST_TARGET = 0.25, 1.5
+"""How strongly, and between which multiples of the stated rate, the error budget moves the target."""
+
+
+FEW_HOSTS, MOST_ORDERS = 20, 5
+"""A window with fewer hosts is replayed in more orders of arrival, up to so many."""
+
+
+def default_pool(schedule: Schedule) -> tuple[Estimator, ...]:
+    """Return the rules the default chooses from."""
+    return (
+        aligned(1.0),
+        aligned(0.99),
+        aligned(0.97),
+        recent(aligned(1.0), schedule.recent_s),
+        sum_of_percentiles(0.99),
+        n_sigma(3),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What each rule (row) with each margin (column) would have done in one window."""
+
+    hosts: Floats
+    overloaded: Floats
+    judged: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rule and the margin to place with, and the rate the evidence promises."""
+
+    rule: int
+    margin: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of the allowed overload was spent so far."""
+
+    stated: float
+    overloaded: float = 0.0
+    judged: float = 0.0
+    windows: int = 0
+
+    def target(self) -> float:
+        """Return the rate to aim at next: what is left of the budget, within bounds."""
+        if self.windows == 0:
+            return self.stated
+        left = (self.stated * self.judged - self.overloaded) / (self.judged / self.windows)
+        return float(
+            np.clip(self.stated + GAIN * left, LEAST_TARGET * self.stated, MOST_TARGET * self.stated)
+        )
+
+    def after(self, outcome: Outcome) -> "Budget":
+        """Return the budget once a window has been judged."""
+        return Budget(
+            self.stated,
+            self.overloaded + outcome.overloaded,
+            self.judged + outcome.judged,
+            self.windows + 1,
+        )
+
+
+def try_rules(window: Window, pool: Sequence[Estimator], capacity: float) -> Trial:
+    """Return what every rule of *pool* with every margin would have done in *window*.
+
+    A pool of few hosts is replayed in several orders of arrival, or luck would be taken for evidence.
+    """
+    shape = (len(pool), len(MARGINS))
+    trial = Trial(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    random = np.random.default_rng(window.index)
+    orders = [window.order]
+    for row, rule in enumerate(pool):
+        load = rule.load(window.history, Question(0.01, capacity))
+        if row == 0:
+            hosts = int(place(window, load, capacity, capacity).max()) + 1
+            orders += [
+                random.permutation(window.order) for _ in range(min(MOST_ORDERS, FEW_HOSTS // hosts) - 1)
+            ]
+        for column, margin in enumerate(MARGINS):
+            for order in orders:
+                placement = place(replace(window, order=order), load, capacity / margin, capacity)
+                over = host_usage(placement, window.future) > capacity * (1 + TIE)
+                trial.hosts[row, column] += len(over) / len(orders)
+                trial.overloaded[row, column] += over.sum() / len(orders)
+                trial.judged[row, column] += over.size / len(orders)
+    return trial
+
+
+def choose(evidence: Sequence[Trial], target: float) -> Choice:
+    """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts."""
+    age = np.arange(len(evidence))[::-1]
+    weight = 0.5 ** (age / EVIDENCE_HALF_LIFE)[:, None, None]
+    hosts = (weight * np.array([trial.hosts for trial in evidence])).sum(axis=0) / weight.sum()
+    rate = _careful_rate(weight, evidence)
+    column = np.where((rate <= target).any(axis=1), np.argmax(rate <= target, axis=1), len(MARGINS) - 1)
+    rows = np.arange(len(rate))
+    meets = rate[rows, column] <= target
+    cost = np.where(meets, hosts[rows, column], np.inf)
+    rule = int(np.argmin(cost)) if meets.any() else int(np.argmin(rate[rows, column]))
+    return Choice(rule, float(MARGINS[column[rule]]), float(rate[rule, column[rule]]))
+
+
+def _careful_rate(weight: npt.NDArray[np.float64], evidence: Sequence[Trial]) -> Floats:
+    """Return rules × margins: the rate seen, with its uncertainty, never rising with the margin."""
+    overloaded = np.array([trial.overloaded for trial in evidence])
+    judged = np.array([trial.judged for trial in evidence])
+    total = (weight * judged).sum(axis=0)
+    rate = (weight * overloaded).sum(axis=0) / total
+    residual = weight * (overloaded - rate * judged)
+    rate = rate + CAUTION * np.sqrt((residual**2).sum(axis=0)) / total
+    return np.maximum.accumulate(rate[:, ::-1], axis=1)[:, ::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One reported window of the default method: what was chosen, where everything went, what happened."""
+
+    window: Window
+    choice: Choice
+    rule: Estimator
+    target: float
+    placement: Ints
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One window for every stated probability asked for."""
+
+    window: Window
+    trial: Trial
+    steps: dict[float, Step]
+
+
+def walk_forward(
+    steps: Iterator[Window], schedule: Schedule, capacity: float, stated: Sequence[float]
+) -> Iterator[Walk]:
+    """Yield each window after practice, placed by the default method with what was known before it."""
+    pool = default_pool(schedule)
+    evidence: list[Trial] = []
+    budgets = {one: Budget(one) for one in stated}
+    for window in steps:
+        taken: dict[float, Step] = {}
+        if len(evidence) >= schedule.practice:
+            for one, budget in budgets.items():
+                step = place_calibrated(window, pool, evidence, budget, capacity)
+                budgets[one] = budget.after(step.outcome)
+                taken[one] = step
+        trial = try_rules(window, pool, capacity)
+        evidence.append(trial)
+        if taken:
+            yield Walk(window, trial, taken)
+
+
+def place_calibrated(
+    window: Window, pool: Sequence[Estimator], evidence: Sequence[Trial], budget: Budget, capacity: float
+) -> Step:
+    """Return the placement of one window by the rule and margin the evidence asks for."""
+    target = budget.target()
+    choice = choose(evidence, target)
+    rule = pool[choice.rule]
+    load = rule.load(window.history, Question(0.01, capacity))
+    placement = place(window, load, capacity / choice.margin, capacity)
+    return Step(window, choice, rule, target, placement, judge(window, placement, capacity))

@@ -1,0 +1,105 @@
+"""One pool or many: what is left unusable when every flavour and hardware generation has hosts of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from yunhe.flexible.history import History
+from yunhe.flexible.packing import Limits, Load, first_fit
+from yunhe.flexible.tiers import HostPark, TieredRules, place_tiered
+from yunhe.flexible.trace import Bools, Dimension, Floats, Ints
+from yunhe.kernel.money import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One kind of host: cores, memory, and how fast a core is beside the reference."""
+
+    name: str
+    cores: float
+    memory_mib: float
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """How many hosts a way of pooling opens, and the share of their CPU that nothing is placed on."""
+
+    hosts: int
+    capacity_cores: float
+    placed_cores: float
+
+    @property
+    def stranded(self) -> float:
+        """Return the share of the opened hosts' CPU that stays unallocated."""
+        return 1 - self.placed_cores / self.capacity_cores
+
+
+def separate_pools(
+    histories: Mapping[Dimension, History], order: Ints, generations: Sequence[Generation]
+) -> Fragmentation:
+    """Return what per-flavour pools waste: each flavour has hosts of its own, of one generation, at 1×.
+
+    A flavour is a pair of sizes; flavours are dealt to the generations in turn, as they were bought.
+    """
+    sizes = np.stack([history.request for history in histories.values()], axis=1)
+    flavours, member = np.unique(sizes, axis=0, return_inverse=True)
+    parts = [
+        _plain(histories, member == flavour, order, generations[flavour % len(generations)])
+        for flavour in range(len(flavours))
+    ]
+    return Fragmentation(
+        sum(part.hosts for part in parts),
+        sum(part.capacity_cores for part in parts),
+        sum(part.placed_cores for part in parts),
+    )
+
+
+def one_pool(
+    histories: Mapping[Dimension, History],
+    order: Ints,
+    generations: Sequence[Generation],
+    tiers: Sequence[Tier],
+) -> Fragmentation:
+    """Return the same instances in one pool of all generations, their tiers side by side on every host.
+
+    Cores are put on one scale by each generation's speed. Only CPU is overcommitted, and never beyond the
+    sum of requests, so that the comparison is of pooling alone.
+    """
+    count = len(tiers)
+    kinds = [generations[host % len(generations)] for host in range(count)]
+    park = HostPark(
+        {
+            Dimension.CPU: np.array([kind.cores for kind in kinds]),
+            Dimension.MEMORY: np.array([kind.memory_mib for kind in kinds]),
+        },
+        speed=np.array([kind.speed for kind in kinds]),
+    )
+    wanted = {one: history for one, history in histories.items() if one in park.capacity}
+    placement = place_tiered(wanted, tiers, park, order, TieredRules(overcommit_cap=1.0))
+    return _measured(placement, histories[Dimension.CPU].request, park.normalised(Dimension.CPU))
+
+
+def _plain(
+    histories: Mapping[Dimension, History], members: Bools, order: Ints, kind: Generation
+) -> Fragmentation:
+    chosen = np.flatnonzero(members)
+    capacity = {Dimension.CPU: kind.cores * kind.speed, Dimension.MEMORY: kind.memory_mib}
+    dimensions = [one for one in histories if one in capacity]
+    sizes = np.array([histories[one].request[chosen] for one in dimensions])
+    hosts = len(chosen)
+    limits = np.array([np.full(hosts, capacity[one]) for one in dimensions])
+    rank = np.argsort(np.argsort(order)[chosen])
+    empty = np.zeros(hosts)
+    placement = first_fit(
+        np.argsort(rank),
+        Load(sizes, weights=sizes),
+        Limits(limits, limits, np.zeros((0, hosts)), empty, empty),
+    )
+    return _measured(placement, histories[Dimension.CPU].request[chosen], limits[0])
+
+
+def _measured(placement: Ints, cores: Floats, capacity: Floats) -> Fragmentation:
+    used = np.unique(placement[placement >= 0])
+    return Fragmentation(len(used), float(capacity[used].sum()), float(cores[placement >= 0].sum()))

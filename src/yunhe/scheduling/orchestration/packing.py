@@ -1,0 +1,95 @@
+"""Fragmentation-aware packing: prepares nodes with accelerators for what usually comes.
+
+Used where a snapshot says what is typical. Every loss is worked out once per ask and node, and again only for nodes that
+have changed since.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from yunhe.scheduling.orchestration import kernels, packing_kernels
+from yunhe.scheduling.orchestration.compiling import compile_kernels
+from yunhe.scheduling.orchestration.kernels import WHOLE, Ask, FloatArray, Room
+from yunhe.scheduling.orchestration.options import devices_asked
+from yunhe.scheduling.orchestration.packing_kernels import Memo, Typical
+from yunhe.scheduling.perception.model import TypicalAsk
+
+SEQUENCES = 16
+SEQUENCE_LENGTH = 64
+REMEMBERED_ASKS = 256
+MOST_PRESSURE = 5.0
+
+
+class Packer:
+    """Chooses nodes so that what is left stays useful."""
+
+    def __init__(
+        self, room: Room, typical: Sequence[TypicalAsk], kinds: tuple[str, ...], *, seed: int = 7
+    ) -> None:
+        self._room = room
+        self._typical = typical_of(typical, kinds, seed)
+        self._potential = np.full(room.free.shape[0], np.nan)
+        self._memos: dict[object, Memo] = {}
+        compile_kernels(kernels)
+        compile_kernels(packing_kernels)
+
+    def best(self, pool: int, ask: Ask) -> tuple[int, int]:
+        """Return the node of *pool* that loses least, and the device of a part (-1: as usual); (-1, -1): none fits."""
+        memo = self._memo(ask)
+        pressure = pressure_of(self._room, self._typical)
+        row = int(packing_kernels.best_packed(self._room, pool, ask, self._typical, memo, pressure))
+        return row, -1 if row < 0 else int(memo.device[row])
+
+    def changed(self, row: int) -> None:
+        """Forget what was worked out for a node whose room has changed."""
+        self._potential[row] = np.nan
+        for memo in self._memos.values():
+            memo.loss[row] = np.nan
+
+    def _memo(self, ask: Ask) -> Memo:
+        key = tuple(part.tobytes() for part in (ask.amount, ask.accelerators, ask.kind_ok, ask.class_ok))
+        if key not in self._memos:
+            if len(self._memos) >= REMEMBERED_ASKS:
+                self._memos.clear()
+            nodes = self._room.free.shape[0]
+            self._memos[key] = Memo(
+                self._potential, np.full(nodes, np.nan), np.full(nodes, -1, dtype=np.int64)
+            )
+        return self._memos[key]
+
+
+def typical_of(asks: Sequence[TypicalAsk], kinds: tuple[str, ...], seed: int) -> Typical:
+    """Return typical asks as the kernels take them; only those with accelerators count."""
+    wanted = [one for one in asks if len(one.resources.accelerators) == 1]
+    asked = [devices_asked(one.resources, kinds) for one in wanted]
+    share = np.array([one.share for one in wanted])
+    share = share / share.sum() if wanted else share
+    random = np.random.default_rng(seed)
+    size = (SEQUENCES, SEQUENCE_LENGTH)
+    sequences = random.choice(len(wanted), size=size, p=share) if wanted else np.zeros((1, 0), dtype=np.int64)
+    return Typical(
+        cpu=np.array([one.resources.cpu_millis for one in wanted], dtype=np.int64),
+        memory=np.array([one.resources.memory_mib for one in wanted], dtype=np.int64),
+        whole=np.array([devices[0, 0] for devices, _ in asked], dtype=np.int64),
+        part=np.array([devices[0, 1] for devices, _ in asked], dtype=np.int64),
+        kind_ok=np.array([ok[0] for _, ok in asked], dtype=np.uint8).reshape(len(wanted), max(1, len(kinds))),
+        share=share,
+        sequences=sequences.astype(np.int64),
+    )
+
+
+def pressure_of(room: Room, typical: Typical) -> FloatArray:
+    """Return how many thousandths are likely to be asked of each kind for each that is free.
+
+    What is to come is taken to equal what is free in all; an ask that several kinds would suit presses on each in
+    proportion to what they have free together.
+    """
+    kinds = typical.kind_ok.shape[1]
+    free = np.bincount(room.device_kind, weights=room.device_free, minlength=kinds)[:kinds]
+    asked = typical.share * (typical.whole * WHOLE + typical.part)
+    if not asked.size or asked.sum() == 0:
+        return np.zeros(kinds)
+    together = typical.kind_ok @ free + 1.0
+    each = np.minimum(asked / asked.sum() * (free.sum() + 1.0) / together, MOST_PRESSURE)
+    return each @ typical.kind_ok
