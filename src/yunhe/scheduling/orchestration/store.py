@@ -25,7 +25,7 @@ from yunhe.scheduling.orchestration.model import Demand
 from yunhe.scheduling.orchestration.states import JobState, follow
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, LOGS
 from yunhe.storage import leases, outbox
-from yunhe.storage.database import AnyRow
+from yunhe.storage.database import AnyRow, insert_missing
 
 _ORDER = msgspec.json.Decoder(JobOrder)
 _RESOURCES = msgspec.json.Decoder(Resources)
@@ -80,19 +80,14 @@ def shape_of(demand: Demand) -> str:
 def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) -> list[JobId]:
     """Write new jobs; those whose ID is known already stay as they are."""
     wanted = {order.demand.job_id: order for order in orders}
-    known = set(connection.scalars(sa.select(JOBS.c.id).where(JOBS.c.id.in_(list(wanted)))))
-    rows = [_new_row(order, now) for job_id, order in wanted.items() if job_id not in known]
-    if rows:
-        connection.execute(JOBS.insert(), rows)
-        outbox.append_many(
-            connection,
-            JOB_CHANGED,
-            now,
-            {
-                row["id"]: JobChanged(job_id=row["id"], project_id=row["project_id"], state=JobState.PENDING)
-                for row in rows
-            },
-        )
+    new = insert_missing(connection, JOBS, [_new_row(order, now) for order in wanted.values()])
+    facts: dict[str, JobChanged] = {
+        job_id: JobChanged(job_id=job_id, project_id=order.demand.project_id, state=JobState.PENDING)
+        for job_id, order in wanted.items()
+        if job_id in new
+    }
+    if facts:
+        outbox.append_many(connection, JOB_CHANGED, now, facts)
     return list(wanted)
 
 
