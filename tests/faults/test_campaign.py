@@ -62,4 +62,4 @@ async def test_killing_at_every_failpoint_and_at_random_loses_and_repeats_nothin
 async def test_killing_at_every_failpoint_and_at_random_loses_and_repeats_nothing_on_postgresql(
     capsys: pytest.CaptureFixture[str], postgres: str
 ) -> None:
-    await attack(WHOLE, new_database(postgres, "faults_whole"), capsys)
+    await attack(WHOLE._replace(freezes=2), new_database(postgres, "faults_whole"), capsys)

@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.storage.database import Database, insert_if_missing
+from yunhe.scheduling.perception.store import FEEDS
+from yunhe.storage.database import Database, insert_if_missing, insert_missing
 from yunhe.storage.outbox import CURSORS
 
 pytestmark = pytest.mark.anyio
@@ -84,3 +85,18 @@ async def test_the_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     Database(f"sqlite:///{folder / 'yunhe.db'}").close()
     assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_of_many_who_insert_overlapping_rows_at_once_each_row_is_inserted_by_one(
+    database: Database,
+) -> None:
+    new: list[set[str]] = []
+
+    async def insert(first: int) -> None:
+        rows = [{"id": f"row-{number:03}"} for number in range(first, first + 30)]
+        new.append(await database.write(lambda c: insert_missing(c, FEEDS, rows)))
+
+    async with anyio.create_task_group() as tasks:
+        for first in (0, 0, 10, 20):
+            tasks.start_soon(insert, first)
+    assert sorted(name for names in new for name in names) == [f"row-{number:03}" for number in range(50)]
