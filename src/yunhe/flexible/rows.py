@@ -121,10 +121,12 @@ def _moment(text: str) -> float:
 
 
 def _instances(state: _Columns, column: str) -> tuple[tuple[str, ...], Ints]:
-    cells = np.array([str(cell).strip() for cell in state.table.columns[column]])
-    state.report((cells == "") | (cells == "None"), column, "names no instance")
+    cells = state.table.columns[column]
+    if not isinstance(cells, np.ndarray):
+        cells = np.array([str(cell).strip() for cell in cells])
+        state.report((cells == "") | (cells == "None"), column, "names no instance")
     names, codes = np.unique(cells, return_inverse=True)
-    return tuple(str(name) for name in names), codes.astype(np.int64)
+    return tuple(str(name) for name in names.tolist()), codes.astype(np.int64)
 
 
 _DIMENSIONS = {

@@ -39,14 +39,26 @@ _RETRYABLE_SQLSTATES = {"40001", "40P01"}
 _ATTEMPTS = 5
 
 
+class _Waiting:
+    """A transaction that waits for its turn, and what came of it."""
+
+    def __init__(self, transaction: Transaction[Any]) -> None:
+        self.transaction = transaction
+        self.done = False
+        self.answer: Any = None
+        self.error: Exception | None = None
+
+
 class Database:
-    """Runs transactions; reads may overlap, on SQLite writes queue."""
+    """Runs transactions; reads may overlap, on SQLite writes that come together share a commit."""
 
     def __init__(self, url: str) -> None:
         self.is_sqlite = url.startswith("sqlite")
         self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
         self._writers = anyio.CapacityLimiter(1 if self.is_sqlite else POSTGRES_CONNECTIONS)
         self._readers = anyio.CapacityLimiter(SQLITE_READERS if self.is_sqlite else POSTGRES_CONNECTIONS)
+        self._turn = anyio.Lock()
+        self._waiting: list[_Waiting] = []
 
     async def read(self, transaction: Transaction[T]) -> T:
         """Run a transaction that changes nothing."""
@@ -54,7 +66,55 @@ class Database:
 
     async def write(self, transaction: Transaction[T]) -> T:
         """Run a transaction that may change rows: whole or not at all; repeated when the database asks for it."""
+        if self.is_sqlite:
+            return await self._write_together(transaction)
         return await anyio.to_thread.run_sync(self._run, transaction, True, limiter=self._writers)
+
+    async def _write_together(self, transaction: Transaction[T]) -> T:
+        """Commit with whoever else is waiting: SQLite has one writer, and each commit waits for the disk."""
+        mine = _Waiting(transaction)
+        self._waiting.append(mine)
+        try:
+            async with self._turn:
+                if not mine.done:
+                    batch, self._waiting = self._waiting, []
+                    await anyio.to_thread.run_sync(self._run_batch, batch, limiter=self._writers)
+        except BaseException:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            raise
+        if mine.error is not None:
+            raise mine.error
+        return mine.answer
+
+    def _run_batch(self, batch: list[_Waiting]) -> None:
+        """Run every transaction of *batch* in one commit, each in a savepoint so that its failure is its own."""
+        if len(batch) == 1:
+            self._run_alone(batch[0])
+            return
+
+        def run(connection: Connection) -> None:
+            for waiting in batch:
+                try:
+                    with connection.begin_nested():
+                        waiting.answer = waiting.transaction(connection)
+                except Exception as error:  # noqa: BLE001 - told to whoever asked
+                    waiting.error = _told(error)
+
+        try:
+            self._run(run, True)
+        except Exception as error:  # noqa: BLE001 - the commit failed: nobody's transaction stands
+            for waiting in batch:
+                waiting.error = error
+        for waiting in batch:
+            waiting.done = True
+
+    def _run_alone(self, waiting: _Waiting) -> None:
+        try:
+            waiting.answer = self._run(waiting.transaction, True)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked
+            waiting.error = error
+        waiting.done = True
 
     def _run(self, transaction: Transaction[T], writes: bool) -> T:  # noqa: FBT001 - called positionally by the thread
         for attempt in range(_ATTEMPTS):
@@ -62,15 +122,9 @@ class Database:
                 with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
                     return transaction(connection)
             except exc.OperationalError as error:
-                if _is_full(error):
-                    raise DiskFullError(
-                        "The database has no room to write.", remedy="Free some space where its files live."
-                    ) from error
-                if (
-                    attempt == _ATTEMPTS - 1
-                    or getattr(error.orig, "sqlstate", None) not in _RETRYABLE_SQLSTATES
-                ):
-                    raise
+                again = getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES
+                if attempt == _ATTEMPTS - 1 or not again:
+                    raise _told(error) from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def close(self) -> None:
@@ -78,8 +132,14 @@ class Database:
         self.engine.dispose()
 
 
-def _is_full(error: exc.OperationalError) -> bool:
-    return "database or disk is full" in str(error.orig) or getattr(error.orig, "sqlstate", None) == "53100"
+def _told(error: Exception) -> Exception:
+    """Return an error in our words where we have any for it."""
+    origin = getattr(error, "orig", None)
+    if "database or disk is full" in str(origin) or getattr(origin, "sqlstate", None) == "53100":
+        return DiskFullError(
+            "The database has no room to write.", remedy="Free some space where its files live."
+        )
+    return error
 
 
 def _postgres_engine(url: str) -> Engine:

@@ -50,7 +50,9 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("serve", "Run a server process in the foreground", PLATFORM),
     "doctor": Command("doctor", "Check that everything works; each fault with its remedy", PLATFORM),
     "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
+    "simulate": Command("simulate", "Play a workload through the scheduler; compare policies"),
     "availability": Command("availability", "Plan how few services meet an availability target, exactly"),
+    "flex": Command("flex", "Oversubscription and right-sizing from usage: assess, recommend, explain"),
 }
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 

@@ -198,8 +198,8 @@ class Cycle:
             self.appraiser.grouped += 1
         self._held[job_id] = held
 
-    def release(self, job_id: JobId) -> None:
-        """Give back everything a placement held."""
+    def release(self, job_id: JobId) -> Held:
+        """Give back everything a placement held, and return what that was."""
         held = self._held.pop(job_id)
         for member, amount in held.members:
             self._shift(member, amount, 1)
@@ -212,6 +212,7 @@ class Cycle:
             self.groups[group] = np.array(rows, dtype=np.int64)
             self.appraiser.grouped += 1
         self._given_back += 1
+        return held
 
     def _shift(self, member: Member, amount: IntArray, sign: int) -> None:
         kernels.shift(self.room, member.pool, member.row, amount, member.devices, sign)

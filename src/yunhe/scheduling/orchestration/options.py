@@ -86,6 +86,7 @@ class Appraiser:
         self.columns = PoolColumns(snapshot)
         self.grouped = 0
         """Changes whenever groups do: what was worked out from them is then stale."""
+        self._closed: set[int] = set()
         self._facts = facts_of(self.columns)
         self._screens: dict[object, Screen] = {}
         self._surveys: dict[object, Survey] = {}
@@ -114,6 +115,20 @@ class Appraiser:
                 self._options.clear()
             option = self._options[key] = self._make_option(demand, alternative)
         return option
+
+    def close_pool(self, pool: int) -> None:
+        """Take no more work in *pool* until it is opened again."""
+        self._closed.add(pool)
+        self._forget()
+
+    def open_pool(self, pool: int) -> None:
+        """Take work in *pool* again."""
+        self._closed.discard(pool)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._screens.clear()
+        self._options.clear()
 
     def _screen_key(self, demand: Demand) -> object:
         return (
@@ -158,6 +173,8 @@ class Appraiser:
         found: dict[int, Refusal] = {}
         for row, pool in enumerate(self.snapshot.pools):
             refusal = pool_refusal(Question(demand, alternative, pool, row, self.snapshot, self.groups))
+            if row in self._closed:
+                refusal = Refusal("accepting", "has failed")
             if refusal is not None:
                 found[row] = refusal
         return found

@@ -23,9 +23,11 @@ from yunhe.scheduling.orchestration.events import (
 from yunhe.scheduling.orchestration.jobs import Attempt, Job, JobFilter, JobOrder, JobPage
 from yunhe.scheduling.orchestration.model import Demand
 from yunhe.scheduling.orchestration.states import JobState, follow
-from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, LOGS
+from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, LOGS, WAITS
 from yunhe.storage import leases, outbox
-from yunhe.storage.database import AnyRow, insert_missing
+from yunhe.storage.database import AnyRow, insert_if_missing, insert_missing
+
+WAITS_KEPT_S = 86400.0
 
 _ORDER = msgspec.json.Decoder(JobOrder)
 _RESOURCES = msgspec.json.Decoder(Resources)
@@ -77,8 +79,8 @@ def shape_of(demand: Demand) -> str:
     return hashlib.blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
-def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) -> list[JobId]:
-    """Write new jobs; those whose ID is known already stay as they are."""
+def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) -> tuple[Job, ...]:
+    """Write new jobs and return them; those whose ID is known already are returned as they are."""
     wanted = {order.demand.job_id: order for order in orders}
     new = insert_missing(connection, JOBS, [_new_row(order, now) for order in wanted.values()])
     facts: dict[str, JobChanged] = {
@@ -88,7 +90,23 @@ def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) 
     }
     if facts:
         outbox.append_many(connection, JOB_CHANGED, now, facts)
-    return list(wanted)
+    known = [job_id for job_id in wanted if job_id not in new]
+    before = {job.id: job for job in read_many(connection, known)} if known else {}
+    return tuple(before.get(job_id) or _new_job(order, now) for job_id, order in wanted.items())
+
+
+def _new_job(order: JobOrder, now: float) -> Job:
+    """Return a job as it is when it was just accepted."""
+    return Job(
+        id=order.demand.job_id,
+        name=order.name,
+        project_id=order.demand.project_id,
+        submitted_by=order.submitted_by,
+        state=JobState.PENDING,
+        submitted_at=now,
+        demand=order.demand,
+        retries=order.retries,
+    )
 
 
 def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
@@ -191,6 +209,21 @@ def promised(connection: Connection, nodes: Iterable[NodeId] | None = None) -> d
     return total
 
 
+def wait_reasons(connection: Connection, shapes: Iterable[str]) -> dict[str, str]:
+    """Return why jobs of each shape wait, as last written."""
+    rows = connection.execute(sa.select(WAITS).where(WAITS.c.shape.in_(list(shapes))))
+    return {row.shape: row.reason for row in rows}
+
+
+def write_wait_reasons(connection: Connection, reasons: dict[str, str], now: float) -> None:
+    """Write why jobs of each shape wait; what was written long ago, nobody waits for any more."""
+    connection.execute(
+        WAITS.delete().where(WAITS.c.shape.in_(list(reasons)) | (WAITS.c.at < now - WAITS_KEPT_S))
+    )
+    for shape, reason in reasons.items():
+        insert_if_missing(connection, WAITS, shape=shape, reason=reason, at=now)
+
+
 def pending_order(row: AnyRow) -> Demand:
     """Return the demand of a pending job's row, less the pools where it just failed."""
     demand = _ORDER.decode(row.job_order).demand
@@ -238,10 +271,11 @@ def _to_jobs(connection: Connection, rows: list[AnyRow]) -> list[Job]:
         query = sa.select(ALLOCATIONS).where(ALLOCATIONS.c.job_id.in_(ids)).order_by(ALLOCATIONS.c.number)
         for row in connection.execute(query):
             attempts.setdefault(row.job_id, []).append(_to_attempt(row))
-    return [_to_job(row, tuple(attempts.get(row.id, ()))) for row in rows]
+    waits = wait_reasons(connection, {row.shape for row in rows if row.state == JobState.PENDING})
+    return [_to_job(row, tuple(attempts.get(row.id, ())), waits.get(row.shape, "")) for row in rows]
 
 
-def _to_job(row: AnyRow, attempts: tuple[Attempt, ...]) -> Job:
+def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
     order = _ORDER.decode(row.job_order)
     return Job(
         id=JobId(row.id),
@@ -249,7 +283,7 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...]) -> Job:
         project_id=ProjectId(row.project_id),
         submitted_by=row.submitted_by,
         state=JobState(row.state),
-        reason=row.reason,
+        reason="; ".join(filter(None, (row.reason, waits if row.state == JobState.PENDING else ""))),
         submitted_at=row.submitted_at,
         started_at=row.started_at,
         ended_at=row.ended_at,

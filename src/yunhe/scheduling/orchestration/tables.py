@@ -36,6 +36,13 @@ JOBS = sa.Table(
     sa.Index("ix_orchestration_job_project_id_id", "project_id", "id"),
     sa.Index("ix_orchestration_job_lease_owner", "lease_owner"),
 )
+WAITS = sa.Table(
+    "orchestration_wait",  # why jobs of a shape wait: one row serves ten thousand of them
+    metadata,
+    sa.Column("shape", sa.String(32), primary_key=True),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+)
 ALLOCATIONS = sa.Table(
     "orchestration_allocation",
     metadata,

@@ -40,6 +40,8 @@ DEFAULT_PROJECT = ProjectId("default")
 SECRET_LIMIT_BYTES = 64 * 1024
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_REMEMBERED_S = 1.0  # how long a key revoked through another process may still open this one
+_MOST_REMEMBERED = 10_000
 _USED_RESOLUTION_S = 60.0  # how exact last_used_at is; a write per request would be waste
 
 
@@ -50,6 +52,8 @@ class AccountService:
         self._database = database
         self._vault = vault
         self._clock = clock
+        self._known_projects: set[ProjectId] = set()
+        self._remembered: dict[str, tuple[float, Principal]] = {}
 
     async def bootstrap(self, leave: Callable[[str], None]) -> None:
         """Make the first project, user and key on an empty platform; *leave* puts the key where its owner finds it.
@@ -84,6 +88,11 @@ class AccountService:
     async def authenticate(self, key_text: str) -> Principal:
         """Return who holds the key."""
         now, digest = self._clock(), store.digest_of(key_text)
+        until, known = self._remembered.get(digest, (0.0, None))
+        if known is not None and now < until:
+            return known
+
+        good_until: list[float] = []
 
         def look(connection: Connection) -> tuple[Principal | None, str | None, str]:
             key = connection.execute(sa.select(store.KEYS).where(store.KEYS.c.digest == digest)).first()
@@ -94,6 +103,7 @@ class AccountService:
             if key.expires_at is not None and key.expires_at <= now:
                 return None, None, "The key has expired."
             stale = key.last_used_at is None or key.last_used_at < now - _USED_RESOLUTION_S
+            good_until.append(min(now + _REMEMBERED_S, key.expires_at or now + _REMEMBERED_S))
             return store.principal_of(connection, key), key.id if stale else None, ""
 
         principal, stale_key, problem = await self._database.read(look)
@@ -107,6 +117,9 @@ class AccountService:
                     store.KEYS.update().where(store.KEYS.c.id == stale_key).values(last_used_at=now)
                 )
             )
+        if len(self._remembered) > _MOST_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[digest] = (good_until[-1], principal)
         return principal
 
     async def authorize(
@@ -131,8 +144,10 @@ class AccountService:
         return tuple(m.project_id for m in who.memberships)
 
     async def require_project(self, project_id: ProjectId) -> None:
-        """Raise unless the project exists."""
-        await self._database.read(lambda connection: self._require_project(connection, project_id))
+        """Raise unless the project exists; one that did stays, for projects are never removed."""
+        if project_id not in self._known_projects:
+            await self._database.read(lambda connection: self._require_project(connection, project_id))
+            self._known_projects.add(project_id)
 
     async def create_project(self, who: Principal, project_id: ProjectId) -> Project:
         """Make a project; one that exists is returned as it is."""
@@ -194,6 +209,7 @@ class AccountService:
             store.append_audit(connection, self._entry(who, "member set", user, project_id, detail=role))
             return Member(user_id=UserId(found.id), name=user, role=role)
 
+        self._remembered.clear()
         return await self._database.write(give)
 
     async def remove_member(self, who: Principal, project_id: ProjectId, user: str) -> None:
@@ -209,6 +225,7 @@ class AccountService:
             )
             store.append_audit(connection, self._entry(who, "member remove", user, project_id))
 
+        self._remembered.clear()
         await self._database.write(take)
 
     async def create_key(
@@ -268,6 +285,7 @@ class AccountService:
                 connection.execute(sa.select(store.KEYS).where(store.KEYS.c.id == key_id)).one()
             )
 
+        self._remembered.clear()
         return await self._database.write(revoke)
 
     async def set_secret(self, who: Principal, project_id: ProjectId, name: str, value: str) -> SecretInfo:

@@ -115,6 +115,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("allocation_id", "start", name=op.f("pk_orchestration_log")),
     )
     op.create_table(
+        "orchestration_wait",
+        sa.Column("shape", sa.String(length=32), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("shape", name=op.f("pk_orchestration_wait")),
+    )
+    op.create_table(
         "orchestration_node",
         sa.Column("id", sa.String(length=200), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_orchestration_node")),

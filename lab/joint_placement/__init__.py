@@ -1,0 +1,1 @@
+"""What deciding on compute, data and network together is worth."""

@@ -1,0 +1,144 @@
+"""``yunhe simulate``: what would happen, and what another policy would have done."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from yunhe.entrypoints.cli.screen import Format, OutputOption, PlainApp, err, out, print_json, span, table
+from yunhe.scheduling.orchestration.model import Policy
+from yunhe.simulator.model import Report
+
+app = PlainApp()
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+@app.command()
+def simulate(  # noqa: PLR0913 - one option each
+    workload: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A trace or a log of tasks; none: generated.")
+    ] = None,
+    *,
+    kind: Annotated[
+        str, typer.Option("--kind", "-k", help="log, openb, swf, philly or wfcommons: the form of FILE.")
+    ] = "log",
+    world: Annotated[
+        Path | None, typer.Option("--world", "-w", help="Folder of snapshot files; none: made up.")
+    ] = None,
+    pools: Annotated[int, typer.Option(min=1, help="Pools of a made-up world.")] = 10,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of a made-up world.")] = 1000,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="How many tasks to generate, or to take of FILE.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0.001, help="Generated tasks per second.")] = 10.0,
+    policy: Annotated[
+        list[Policy] | None, typer.Option("--policy", "-p", help="May be repeated: policies side by side.")
+    ] = None,
+    fail: Annotated[
+        list[str] | None, typer.Option(metavar="POOL@AT+FOR", help="A pool that fails: pool-000@600+300.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For what is drawn by chance.")] = 0,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Play a workload through the scheduling core, without a platform and faster than time.
+
+    Examples:
+      yunhe simulate --tasks 20000 --pools 10 --nodes 500
+      yunhe simulate jobs.jsonl --world my-pools -p cheapest -p fastest
+      yunhe simulate trace.swf --kind swf --fail pool-003@3600+1800
+    """
+    from yunhe.simulator import workloads  # noqa: PLC0415 - heavy
+    from yunhe.simulator.run import failure_of  # noqa: PLC0415 - heavy
+    from yunhe.simulator.run import simulate as play  # noqa: PLC0415 - heavy
+    from yunhe.simulator.worlds import made_up, read_world  # noqa: PLC0415 - heavy
+
+    snapshot = made_up(pools, nodes, seed) if world is None else read_world(world)
+    wanted = (
+        workloads.generated(tasks or 10_000, rate, seed)
+        if workload is None
+        else workloads.read(workload, kind, limit=tasks, seed=seed)
+    )
+    failures = [failure_of(text, snapshot) for text in fail or ()]
+    reports: list[Report] = []
+    with _progress() as bar:
+        for one in policy or [Policy.BALANCED]:
+            job = bar.add_task(f"{wanted.name} · {one}", total=len(wanted.tasks))
+            reports.append(
+                play(
+                    wanted,
+                    snapshot,
+                    one,
+                    failures=failures,
+                    progress=lambda done, _, job=job: bar.update(job, completed=done),
+                )
+            )
+            bar.update(job, completed=len(wanted.tasks))
+    if output is Format.JSON:
+        print_json(reports)
+        return
+    console = out()
+    console.print(
+        f"{len(wanted.tasks):,} tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} pools"
+    )
+    console.print(table(_HEADINGS, [_row(report) for report in reports]))
+    for report in reports:
+        console.print(
+            Text(f"{report.policy:<15}") + Text(_bars(report.utilisation), style="cyan") + " cores in use"
+        )
+    if any(report.never_placed for report in reports):
+        console.print("some tasks never found room: they ask for more than any node that they may use has")
+
+
+_HEADINGS = (
+    "POLICY",
+    "ENDED",
+    "NEVER",
+    "RESTARTS",
+    "WAIT p50",
+    "p95",
+    "TURNAROUND",
+    "ALL DONE",
+    "COST",
+    "CO2",
+    "USE",
+    "TOOK",
+)
+
+
+def _row(report: Report) -> list[str]:
+    use = sum(report.utilisation) / max(len(report.utilisation), 1)
+    return [
+        report.policy,
+        f"{report.ended:,}",
+        f"{report.never_placed:,}",
+        f"{report.restarts:,}",
+        span(report.wait_p50_s),
+        span(report.wait_p95_s),
+        span(report.turnaround_mean_s),
+        span(report.makespan_s),
+        f"{report.cost:,.2f}",
+        "–" if report.carbon_kg is None else f"{report.carbon_kg:,.1f} kg",
+        f"{100 * use:.1f} %",
+        span(report.simulated_in_s),
+    ]
+
+
+def _bars(shares: tuple[float, ...]) -> str:
+    most = max(shares, default=0.0) or 1.0
+    return "".join(BARS[round(share / most * (len(BARS) - 1))] for share in shares)
+
+
+def _progress() -> Progress:
+    """Return a bar that shows on a terminal only."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=err(),
+        transient=True,
+        disable=not err().is_terminal,
+    )

@@ -1,0 +1,41 @@
+"""What would policy X have done: one workload under several policies, side by side."""
+
+import time
+from collections.abc import Sequence
+
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.perception.snapshot import Snapshot
+from yunhe.simulator.engine import Engine, Progress
+from yunhe.simulator.model import Failure, Report, Workload
+
+
+def simulate(
+    workload: Workload,
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    failures: Sequence[Failure] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """Return what comes of *workload* in *snapshot* under *policy*; the same arguments give the same outcome."""
+    began = time.perf_counter()
+    engine = Engine(workload, snapshot, policy, failures=failures, progress=progress)
+    engine.run()
+    return engine.report(time.perf_counter() - began)
+
+
+def failure_of(text: str, snapshot: Snapshot) -> Failure:
+    """Read ``pool@at+for``: which pool fails, when, and for how many seconds."""
+    name, _, when = text.partition("@")
+    at, _, lasts = when.partition("+")
+    pools = {pool.name: pool.id for pool in snapshot.pools}
+    try:
+        return Failure(pool_id=pools[name], at=float(at), lasts_s=float(lasts))
+    except (KeyError, ValueError):
+        problem = "names no pool of this world" if name not in pools else "has no time and length"
+        raise InvalidInputError(
+            f"A failure cannot be read: {text}.",
+            remedy="Write it like pool-000@600+300: pool, seconds after the start, and for how long.",
+            fields=(FieldProblem("fail", problem, text),),
+        ) from None
