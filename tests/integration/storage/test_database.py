@@ -8,6 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import exc
 from sqlalchemy.engine import Connection
 
 from yunhe.scheduling.perception.store import FEEDS
@@ -130,7 +131,7 @@ async def test_of_writers_that_share_a_commit_only_the_one_that_fails_fails(data
         await database.write(lambda c: c.execute(CURSORS.insert().values(consumer=name, seq=0)))
 
     async def fail() -> None:
-        with pytest.raises(sa.exc.IntegrityError):
+        with pytest.raises(exc.IntegrityError):
             await database.write(
                 lambda c: c.execute(
                     CURSORS.insert(), [{"consumer": "x", "seq": 0}, {"consumer": "x", "seq": 0}]
