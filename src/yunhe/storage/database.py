@@ -78,7 +78,8 @@ class Database:
             async with self._turn:
                 if not mine.done:
                     batch, self._waiting = self._waiting, []
-                    await anyio.to_thread.run_sync(self._run_batch, batch, limiter=self._writers)
+                    with anyio.CancelScope(shield=True):  # the batch is others' too: it must not end with us
+                        await anyio.to_thread.run_sync(self._run_batch, batch, limiter=self._writers)
         except BaseException:
             if mine in self._waiting:
                 self._waiting.remove(mine)
