@@ -13,7 +13,7 @@ from yunhe.scheduling.orchestration import kernels, route_kernels, score_kernels
 from yunhe.scheduling.orchestration.compiling import compile_kernels
 from yunhe.scheduling.orchestration.cycle import Cycle, Held
 from yunhe.scheduling.orchestration.decide import place_in
-from yunhe.scheduling.orchestration.model import Decision, Demand, Placed
+from yunhe.scheduling.orchestration.model import Decision, Demand, Placed, Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
 WAITING_COSTS = 1e6
@@ -28,6 +28,8 @@ class Effort(NamedTuple):
     improved: int = 3
     rounds: int = 6
     """Passes of local search over one plan, while they still gain something."""
+    repairs: int = 24
+    """Further orders, those that found no room to the front, while somebody waits."""
 
 
 DEFAULT_EFFORT = Effort()
@@ -58,6 +60,25 @@ def plan_jointly(
     plans = sorted((search.greedy(order) for order in orders), key=lambda plan: plan.cost)
     best = plans[0]
     for plan in plans[: effort.improved]:
+        best = min(best, search.improve(plan, effort.rounds), key=lambda one: one.cost)
+    return _repaired(best, search, effort, seed)
+
+
+def _repaired(best: Plan, search: "_Search", effort: Effort, seed: int) -> Plan:
+    """Return a plan in which fewer wait, if orders with those in front find one."""
+    random = np.random.default_rng(seed + 1)
+    impossible: set[int] = set()
+    for _ in range(effort.repairs):
+        late = [i for i, one in enumerate(best.decisions) if isinstance(one, Waiting) and i not in impossible]
+        if not late:
+            break
+        order = late + [
+            index for index in random.permutation(len(best.decisions)).tolist() if index not in late
+        ]
+        plan = search.greedy(order)
+        if isinstance(plan.decisions[order[0]], Waiting):
+            impossible.add(order[0])  # it had everything to itself
+            continue
         best = min(best, search.improve(plan, effort.rounds), key=lambda one: one.cost)
     return best
 

@@ -17,7 +17,7 @@ from yunhe.scheduling.perception.model import TypicalAsk
 
 SEQUENCES = 16
 SEQUENCE_LENGTH = 64
-REMEMBERED_ASKS = 256
+REMEMBERED_ASKS = 1024
 MOST_PRESSURE = 5.0
 
 
