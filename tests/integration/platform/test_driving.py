@@ -11,8 +11,10 @@ import pytest
 from integration.platform.driving import OWNER, rig
 from yunhe.control.plugins.model import LaunchOrder, Mount, Phase
 from yunhe.infrastructure.fake.faults import Fault
+from yunhe.infrastructure.fake.pool import FakePool
+from yunhe.kernel.errors import DiskFullError
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration import driver, resizing, store
+from yunhe.scheduling.orchestration import driver, resizing, steps, store
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS
 
@@ -101,7 +103,10 @@ async def test_a_refused_launch_leaves_neither_a_lease_nor_the_files_that_came_b
         tasks.cancel_scope.cancel()
 
 
-async def test_a_job_refused_everywhere_fails_and_is_nobodys(tmp_path: Path) -> None:
+async def test_a_job_refused_everywhere_fails_and_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "REFUSED_PAUSE_S", 0.0)
     async with rig(tmp_path) as parts:
         pools = ["lab", "north", "south", "east", "west"]
         for name in pools[1:]:
@@ -113,6 +118,53 @@ async def test_a_job_refused_everywhere_fails_and_is_nobodys(tmp_path: Path) -> 
         job = await parts.until(job_id, JobState.FAILED)
         assert len(job.attempts) == len(pools)
         assert (await parts.row(job_id)).lease_owner == ""
+
+
+class Refusals:
+    """Has fake pools refuse launches while a test wants them to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = True
+        launch = FakePool.launch
+
+        def launch_or_refuse(pool: FakePool, order: LaunchOrder, *, crash: bool = False) -> None:
+            if self.on:
+                raise DiskFullError("No room left.")
+            launch(pool, order, crash=crash)
+
+        monkeypatch.setattr(FakePool, "launch", launch_or_refuse)
+
+
+async def test_a_job_refused_by_the_only_pool_is_tried_there_again_and_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = Refusals(monkeypatch)
+    async with rig(tmp_path) as parts:
+        unlucky = await parts.submit("true\n")
+        await parts.place()
+        await parts.until(unlucky, JobState.PENDING)
+        refusals.on = False
+        lucky = await parts.submit("true\n")
+        await parts.place()
+        await parts.until(lucky, JobState.SUCCEEDED)
+        job = await parts.until(unlucky, JobState.SUCCEEDED)
+        assert [attempt.ending for attempt in job.attempts] == ["refused", "done"]
+
+
+async def test_attempts_that_ran_do_not_count_as_refusals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = Refusals(monkeypatch)
+    refusals.on = False
+    async with rig(tmp_path) as parts:
+        job_id = await parts.submit("exit 3\n", retries=9)
+        for _ in range(steps.PLACEMENT_TRIES):
+            await parts.place()
+            await parts.until(job_id, JobState.PENDING)
+        refusals.on = True
+        await parts.place()
+        job = await parts.until(job_id, JobState.PENDING, JobState.FAILED)
+        assert (job.state, job.attempts[-1].ending) == (JobState.PENDING, "refused")
 
 
 async def test_an_unknown_node_is_a_refusal_and_not_an_unknown_end(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ class Sitting:
                 continue
             demand = store.pending_order(row)
             decision = decide_in(demand, self._cycle)
+            if isinstance(decision, Waiting) and demand.avoid_pools:
+                # Better there again than nowhere; and why others of its shape wait, it must wait for too.
+                demand = msgspec.structs.replace(demand, avoid_pools=())
+                decision = decide_in(demand, self._cycle)
             if isinstance(decision, Waiting):
                 self.waiting[row.shape] = decision
             else:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import anyio
 import msgspec
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.interface import Plugins
@@ -37,6 +36,10 @@ METER_S = 60.0
 RETRY_S = 1.0
 SLOW_RETRY_S = 5.0
 PLACEMENT_TRIES = 5
+REFUSED_PAUSE_S = 1.0
+"""After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
+
+REFUSED = "refused"
 
 NOBODYS: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
@@ -136,34 +139,30 @@ class Steps:
         )
 
     async def _refused(self, held: Held, error: YunheError) -> None:
-        """The pool heard and said no: nothing runs there. Try elsewhere, a few times."""
+        """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while, a few times."""
         now = self._means.clock()
 
         def write(connection: Connection) -> None:
-            row = connection.execute(
-                sa.select(JOBS.c.attempts, JOBS.c.avoid_pools).where(JOBS.c.id == held.job_id)
-            ).one()
-            avoid = {*msgspec.json.decode(row.avoid_pools, type=list[str]), held.pool_id}
-            again = row.attempts < PLACEMENT_TRIES
-            store.update_guarded(
+            ended: dict[str, Any] = {"ended_at": now, "ending": REFUSED, "detail": str(error)}
+            store.update_guarded(connection, held, state=AllocationState.ENDED, **ended)
+            refused_by = store.pools_of_attempts(connection, held.job_id, REFUSED)
+            reason = f"the pool refused it: {error}"
+            if len(refused_by) >= PLACEMENT_TRIES:
+                pending = msgspec.structs.replace(held, state=JobState.PENDING)
+                store.change(
+                    connection, pending, JobState.FAILED, now, reason=reason, ended_at=now, **NOBODYS
+                )
+                return
+            store.change(
                 connection,
                 held,
-                state=AllocationState.ENDED,
-                ended_at=now,
-                ending="refused",
-                detail=str(error),
-            )
-            values: dict[str, Any] = {
-                "reason": f"the pool refused it: {error}",
-                "avoid_pools": msgspec.json.encode(sorted(avoid)),
+                JobState.PENDING,
+                now,
+                reason=reason,
+                avoid_pools=msgspec.json.encode(sorted(set(refused_by))),
+                due_at=now + REFUSED_PAUSE_S * (2 ** len(refused_by) // 4),
                 **NOBODYS,
-            }
-            if not again:
-                values["ended_at"] = now
-            store.change(connection, held, JobState.PENDING, now, **values)
-            if not again:
-                pending = msgspec.structs.replace(held, state=JobState.PENDING)
-                store.change(connection, pending, JobState.FAILED, now)
+            )
 
         await self._means.database.write(write)
         self._means.notices.poke()

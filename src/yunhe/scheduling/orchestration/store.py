@@ -196,6 +196,14 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
     )
 
 
+def pools_of_attempts(connection: Connection, job_id: JobId, ending: str) -> list[PoolId]:
+    """Return the pool of every attempt of a job that came to this end."""
+    query = sa.select(ALLOCATIONS.c.pool_id).where(
+        ALLOCATIONS.c.job_id == job_id, ALLOCATIONS.c.ending == ending
+    )
+    return [PoolId(pool_id) for pool_id in connection.scalars(query)]
+
+
 def promised(connection: Connection, nodes: Iterable[NodeId] | None = None) -> dict[NodeId, Resources]:
     """Return what the allocations that are not over hold, by node."""
     query = sa.select(ALLOCATIONS.c.node_id, ALLOCATIONS.c.held).where(ALLOCATIONS.c.state.in_(HOLDING))
