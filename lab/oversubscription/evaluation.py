@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -67,10 +68,9 @@ def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: O
     """Walk through *data* once and return what every method did."""
     hosts, traces = scaled_hosts(data, seed)
     result = Evaluation(data, hosts)
-    steps = windows(traces, data.schedule, seed)
-    if most_windows is not None:
-        steps = _first(steps, most_windows + data.schedule.practice)
+    count = None if most_windows is None else most_windows + data.schedule.practice
     compared = methods(data.schedule)
+    steps = islice(windows(traces, data.schedule, seed), count)
     for walk in walk_forward(steps, data.schedule, hosts.cores, STATED):
         result.trials.append(walk.trial)
         for stated, step in walk.steps.items():
@@ -80,8 +80,9 @@ def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: O
         for method in compared:
             _run(result, method, walk.window, on_placement)
         _sweep_ratios(result, walk.window)
-        _fixed_hosts(result, walk.window, walk.steps[MAIN])
         _baseline(result, walk.window)
+    result.fixed_hosts = max(2, round(0.6 * result.steps[MAIN][0].outcome.hosts))
+    _fixed_hosts(result, islice(windows(traces, data.schedule, seed), count))
     return result
 
 
@@ -118,11 +119,6 @@ def _hosts_used(window: Window, cores: float) -> tuple[int, int]:
     limits = limits_at(np.full(len(kept), cores), load, np.full(len(kept), cores))
     order = np.random.default_rng(window.index).permutation(len(kept))
     return int(first_fit(order, load, limits).max(initial=-1)) + 1, len(kept)
-
-
-def _first(steps: Iterator[Window], count: int) -> Iterator[Window]:
-    for window, _ in zip(steps, range(count), strict=False):
-        yield window
 
 
 def _record(result: Evaluation, name: str, stated: float | None) -> Record:
@@ -171,19 +167,17 @@ def _idle_and_hot(window: Window, placement: Ints, capacity: float) -> tuple[flo
     return float((usage.mean(axis=1) < 0.25 * capacity).mean()), float((usage > capacity).any(axis=1).mean())
 
 
-def _fixed_hosts(result: Evaluation, window: Window, step: Step) -> None:
+def _fixed_hosts(result: Evaluation, steps: Iterator[Window]) -> None:
     """The published experiment: a given number of hosts, more instances than they can hold."""
-    capacity = result.hosts.cores
-    if result.fixed_hosts == 0:
-        result.fixed_hosts = max(2, round(0.6 * step.outcome.hosts))
-    for ratio in (1, 2, 3):
-        estimator = fixed_ratio(ratio)
-        load = estimator.load(window.history, Question(MAIN, capacity))
-        placement = place(window, load, capacity, capacity, result.fixed_hosts)
-        result.on_fixed_hosts.setdefault(estimator.name, []).append(judge(window, placement, capacity))
-    load = step.rule.load(window.history, Question(MAIN, capacity))
-    placement = place(window, load, capacity / step.choice.margin, capacity, result.fixed_hosts)
-    result.on_fixed_hosts.setdefault(DEFAULT, []).append(judge(window, placement, capacity))
+    capacity, hosts = result.hosts.cores, result.fixed_hosts
+    for walk in walk_forward(steps, result.data.schedule, capacity, (MAIN,), hosts):
+        for ratio in (1, 2, 3):
+            estimator = fixed_ratio(ratio)
+            load = estimator.load(walk.window.history, Question(MAIN, capacity))
+            placement = place(walk.window, load, capacity, capacity, hosts)
+            outcome = judge(walk.window, placement, capacity)
+            result.on_fixed_hosts.setdefault(estimator.name, []).append(outcome)
+        result.on_fixed_hosts.setdefault(DEFAULT, []).append(walk.steps[MAIN].outcome)
 
 
 def _baseline(result: Evaluation, window: Window) -> None:

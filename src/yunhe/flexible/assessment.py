@@ -51,12 +51,13 @@ class PolicyResult(msgspec.Struct, frozen=True):
 
 
 class CalibrationPoint(msgspec.Struct, frozen=True):
-    """What was stated, what then happened, and with how many hosts for every instance."""
+    """What was stated, what then happened on the given hosts, and what every instance would need."""
 
     stated: float
     realised: float
     worst_window: float
     hosts: float
+    realised_when_all_placed: float
 
 
 class RatioPoint(msgspec.Struct, frozen=True):
@@ -153,41 +154,38 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
     trace, notes = _that_fit(request.trace, hosts)
     memory = _memory_requests(trace, hosts)
     runs = {ratio: _Run() for ratio in RATIOS}
-    flexible = _Run()
-    steps: dict[float, list[Step]] = {}
+    flexible = {one: _Run() for one in sorted({*STATED, request.stated})}
+    last: Step | None = None
     total = trace.duration_s // schedule.horizon_s - schedule.practice - 1
-    asked = tuple(sorted({*STATED, request.stated}))
-    walked = walk_forward(windows([trace], schedule, request.seed), schedule, hosts.cores, asked)
-    for done, walk in enumerate(walked, 1):
+    steps = windows([trace], schedule, request.seed)
+    for done, walk in enumerate(walk_forward(steps, schedule, hosts.cores, tuple(flexible), hosts.count), 1):
         window = walk.window
         sizes = np.array([memory.get(name, 0.0) for name in window.instances])
         for ratio, run in runs.items():
             load = fixed_ratio(ratio).load(window.history, Question(request.stated, hosts.cores))
-            _place_both(run, window, load, hosts, (hosts.cores, sizes), given=ratio in SHOWN_RATIOS)
-        step = walk.steps[request.stated]
-        load = step.rule.load(window.history, Question(request.stated, hosts.cores))
-        _place_both(flexible, window, load, hosts, (hosts.cores / step.choice.margin, sizes), given=True)
-        for stated, one in walk.steps.items():
-            steps.setdefault(stated, []).append(one)
+            _place_both(run, window, load, hosts, (hosts.cores, sizes))
+        for stated, step in walk.steps.items():
+            load = step.rule.load(window.history, Question(stated, hosts.cores))
+            _place_both(flexible[stated], window, load, hosts, (hosts.cores / step.choice.margin, sizes))
+        last = walk.steps[request.stated]
         progress(done, total)
-    if not steps:
+    if last is None:
         raise InvalidInputError(
             "No window of the trace has enough samples to judge.", remedy="Give a trace with fewer gaps."
         )
     named: list[tuple[str, float | None, _Run]] = [
         (f"fixed {ratio:g}×", None, runs[ratio]) for ratio in SHOWN_RATIOS
     ]
-    named.append(("flexible", request.stated, flexible))
-    last = steps[request.stated][-1]
+    named.append(("flexible", request.stated, flexible[request.stated]))
     mean, peak = _utilisations(trace)
     return Assessment(
         totals=_totals(request.trace),
         hosts=hosts,
-        windows=len(flexible.given),
+        windows=len(flexible[request.stated].given),
         profile=f"looking back {_span(schedule.memory_s)}, placed anew every {_span(schedule.horizon_s)}",
         stated=request.stated,
         policies=tuple(_policy(name, stated, run, hosts, request.prices) for name, stated, run in named),
-        calibration=tuple(_calibration(stated, each) for stated, each in sorted(steps.items())),
+        calibration=tuple(_calibration(stated, run) for stated, run in flexible.items()),
         ratios=tuple(_ratio(ratio, run.open_ended) for ratio, run in runs.items()),
         mean_utilisation=mean,
         p95_utilisation=peak,
@@ -225,9 +223,7 @@ def _memory_requests(trace: Trace, hosts: HostShape) -> dict[str, float]:
     return dict(zip(trace.instances, sizes.tolist(), strict=True))
 
 
-def _place_both(
-    run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float, Floats], *, given: bool
-) -> None:
+def _place_both(run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float, Floats]) -> None:
     """Place on the given hosts and on as many as it takes; memory is never overcommitted."""
     limit, memory = terms
     bound = hosts.memory_mib > 0
@@ -238,8 +234,6 @@ def _place_both(
             weights=np.vstack([load.weights.reshape(-1, len(memory)), memory[None, :]]),
         )
     for count, outcomes in ((hosts.count, run.given), (len(window.instances), run.open_ended)):
-        if count == hosts.count and outcomes is run.given and not given:
-            continue
         limits = limits_at(np.full(count, limit), load, np.full(count, hosts.cores))
         if bound:
             limits = _with_memory(limits, hosts.memory_mib)
@@ -277,13 +271,13 @@ def _policy(name: str, stated: float | None, run: _Run, hosts: HostShape, prices
     )
 
 
-def _calibration(stated: float, steps: Sequence[Step]) -> CalibrationPoint:
-    outcomes = [step.outcome for step in steps]
+def _calibration(stated: float, run: _Run) -> CalibrationPoint:
     return CalibrationPoint(
         stated,
-        _rate(outcomes),
-        max(one.violation for one in outcomes),
-        float(np.mean([one.hosts for one in outcomes])),
+        _rate(run.given),
+        max(one.violation for one in run.given),
+        float(np.mean([one.hosts for one in run.open_ended])),
+        _rate(run.open_ended),
     )
 
 

@@ -19,7 +19,7 @@ def convolved(histograms: Sequence[Histogram]) -> Histogram:
     grid = histograms[0].grid
     mass = np.ones(1)
     for one in histograms:
-        if one.grid != grid:
+        if one.grid.step != grid.step:
             raise ValueError(f"grids differ: {grid} and {one.grid}")
         mass = np.convolve(mass, np.trim_zeros(one.mass, "b"))
     weight = min(one.weight for one in histograms)

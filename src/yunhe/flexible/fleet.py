@@ -20,20 +20,31 @@ from yunhe.flexible.trace import Bools, Floats
 
 Real = npt.NDArray[np.floating[Any]]
 
+LOW_FREQUENCIES = 64
+
 
 class SpectralFleet:
     """Hosts as spectra, in single or double precision.
 
+    The spectrum of a sum of several instances all but vanishes at high frequencies, so each host is kept in
+    two parts: the low frequencies, read for every request, and the rest with the largest magnitude in it. The
+    rest is read only where that bound says it could move the answer.
+
     Removing an instance never divides by its spectrum, which may be nearly zero: the host is multiplied
     anew from those that stay, so nothing is left behind but the rounding of one product. In double
-    precision probabilities are right to about 1e-14, in single to about 1e-6.
+    precision probabilities are right to about 1e-12, in single to about 1e-6.
     """
 
     def __init__(self, hosts: int, grid: Grid, capacity: float, dtype: npt.DTypeLike = np.float32) -> None:
         self.grid = grid
         self._frequencies = grid.bins // 2 + 1
-        self._hosts: Real = np.zeros((hosts, 2 * self._frequencies), dtype=dtype)
-        self._hosts[:, : self._frequencies] = 1
+        self._split = min(LOW_FREQUENCIES, self._frequencies)
+        self._negligible = 1e-7 if np.dtype(dtype) == np.float32 else 1e-13
+        high = self._frequencies - self._split
+        self._low: Real = np.zeros((hosts, 2 * self._split), dtype=dtype)
+        self._high: Real = np.zeros((hosts, 2 * high), dtype=dtype)
+        self._low[:, : self._split] = self._high[:, :high] = 1
+        self._tail: Floats = np.ones(hosts)
         self._window = within_window(grid, capacity)
         self._members: list[dict[str, Spectra]] = [{} for _ in range(hosts)]
 
@@ -49,8 +60,24 @@ class SpectralFleet:
         *spectra* is one spectrum, or a batch of them as rows; then the answer has a column for each.
         """
         weighted = spectra * self._window
-        stacked = np.concatenate([weighted.real, -weighted.imag], axis=-1).astype(self._hosts.dtype)
-        return np.asarray(self._hosts @ stacked.T)
+        low, high = weighted[..., : self._split], weighted[..., self._split :]
+        answer = np.asarray(self._low @ _stacked(low, self._low.dtype).T)
+        matters = self._where_the_rest_matters(high)
+        rest = _stacked(high, self._high.dtype).T
+        if 2 * len(matters) > len(self._high):
+            answer += self._high @ rest  # picking most rows would copy them
+        elif len(matters):
+            answer[matters] += self._high[matters] @ rest
+        return answer
+
+    def read_bytes(self, spectra: Spectra) -> int:
+        """Return how many bytes of hosts a request reads."""
+        rest = self._where_the_rest_matters((spectra * self._window)[..., self._split :])
+        return self._low.nbytes + len(rest) * self._high.shape[1] * self._high.itemsize
+
+    def _where_the_rest_matters(self, high: Spectra) -> npt.NDArray[np.intp]:
+        reach = np.abs(high).sum(axis=-1).max(initial=0.0)
+        return np.flatnonzero(self._tail * reach > self._negligible)
 
     def add(self, host: int, name: str, spectrum: Spectra) -> None:
         """Put an instance on a host."""
@@ -65,17 +92,30 @@ class SpectralFleet:
             product *= spectrum
         self._write(host, product)
 
+    def repeat_first(self, count: int) -> None:
+        """Make every host like one of the first *count*, in turn: to fill a large fleet quickly."""
+        source = np.arange(len(self._low)) % count
+        self._low, self._high, self._tail = self._low[source], self._high[source], self._tail[source]
+        self._members = [dict(self._members[host]) for host in source]
+
     def distribution(self, host: int) -> Floats:
         """Return the probability of each grid point on one host."""
         return np.fft.irfft(self._read(host), self.grid.bins)
 
     def _read(self, host: int) -> Spectra:
-        row = self._hosts[host].astype(np.float64)
-        return row[: self._frequencies] + 1j * row[self._frequencies :]
+        low, high = (part[host].astype(np.float64).reshape(2, -1) for part in (self._low, self._high))
+        return np.concatenate([low[0] + 1j * low[1], high[0] + 1j * high[1]])
 
     def _write(self, host: int, spectrum: Spectra) -> None:
-        self._hosts[host, : self._frequencies] = spectrum.real
-        self._hosts[host, self._frequencies :] = spectrum.imag
+        low, high = spectrum[: self._split], spectrum[self._split :]
+        self._low[host] = _stacked(np.conj(low), self._low.dtype)
+        self._high[host] = _stacked(np.conj(high), self._high.dtype)
+        self._tail[host] = np.abs(high).max(initial=0.0)
+
+
+def _stacked(values: Spectra, dtype: npt.DTypeLike) -> Real:
+    """Return real parts, then negated imaginary parts, so that a real product is the real part of a complex one."""
+    return np.concatenate([values.real, -values.imag], axis=-1).astype(dtype)
 
 
 class AlignedFleet:

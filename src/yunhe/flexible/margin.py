@@ -60,6 +60,8 @@ class Trial:
     """What each rule (row) with each margin (column) would have done in one window."""
 
     hosts: Floats
+    requested: Floats
+    """Cores asked for by the instances that found a place."""
     overloaded: Floats
     judged: Floats
 
@@ -101,42 +103,44 @@ class Budget:
         )
 
 
-def try_rules(window: Window, pool: Sequence[Estimator], capacity: float) -> Trial:
+def try_rules(window: Window, pool: Sequence[Estimator], capacity: float, hosts: int | None = None) -> Trial:
     """Return what every rule of *pool* with every margin would have done in *window*.
 
     A pool of few hosts is replayed in several orders of arrival, or luck would be taken for evidence.
     """
     shape = (len(pool), len(MARGINS))
-    trial = Trial(np.zeros(shape), np.zeros(shape), np.zeros(shape))
-    random = np.random.default_rng(window.index)
-    orders = [window.order]
-    for row, rule in enumerate(pool):
-        load = rule.load(window.history, Question(0.01, capacity))
-        if row == 0:
-            hosts = int(place(window, load, capacity, capacity).max()) + 1
-            orders += [
-                random.permutation(window.order) for _ in range(min(MOST_ORDERS, FEW_HOSTS // hosts) - 1)
-            ]
+    trial = Trial(np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    loads = [rule.load(window.history, Question(0.01, capacity)) for rule in pool]
+    orders = _orders(window, int(place(window, loads[0], capacity, capacity, hosts).max(initial=0)) + 1)
+    for row, load in enumerate(loads):
         for column, margin in enumerate(MARGINS):
-            for order in orders:
-                placement = place(replace(window, order=order), load, capacity / margin, capacity)
+            for one in orders:
+                placement = place(one, load, capacity / margin, capacity, hosts)
                 over = host_usage(placement, window.future) > capacity * (1 + TIE)
                 trial.hosts[row, column] += len(over) / len(orders)
+                trial.requested[row, column] += window.history.request[placement >= 0].sum() / len(orders)
                 trial.overloaded[row, column] += over.sum() / len(orders)
                 trial.judged[row, column] += over.size / len(orders)
     return trial
 
 
+def _orders(window: Window, hosts: int) -> list[Window]:
+    random = np.random.default_rng(window.index)
+    more = max(0, min(MOST_ORDERS, FEW_HOSTS // hosts) - 1)
+    return [window, *(replace(window, order=random.permutation(window.order)) for _ in range(more))]
+
+
 def choose(evidence: Sequence[Trial], target: float) -> Choice:
-    """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts."""
+    """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts per core sold."""
     age = np.arange(len(evidence))[::-1]
     weight = 0.5 ** (age / EVIDENCE_HALF_LIFE)[:, None, None]
-    hosts = (weight * np.array([trial.hosts for trial in evidence])).sum(axis=0) / weight.sum()
+    hosts = (weight * np.array([trial.hosts for trial in evidence])).sum(axis=0)
+    hosts_per_core = hosts / (weight * np.array([trial.requested for trial in evidence])).sum(axis=0)
     rate = _careful_rate(weight, evidence)
     column = np.where((rate <= target).any(axis=1), np.argmax(rate <= target, axis=1), len(MARGINS) - 1)
     rows = np.arange(len(rate))
     meets = rate[rows, column] <= target
-    cost = np.where(meets, hosts[rows, column], np.inf)
+    cost = np.where(meets, hosts_per_core[rows, column], np.inf)
     rule = int(np.argmin(cost)) if meets.any() else int(np.argmin(rate[rows, column]))
     return Choice(rule, float(MARGINS[column[rule]]), float(rate[rule, column[rule]]))
 
@@ -174,9 +178,16 @@ class Walk:
 
 
 def walk_forward(
-    steps: Iterator[Window], schedule: Schedule, capacity: float, stated: Sequence[float]
+    steps: Iterator[Window],
+    schedule: Schedule,
+    capacity: float,
+    stated: Sequence[float],
+    hosts: int | None = None,
 ) -> Iterator[Walk]:
-    """Yield each window after practice, placed by the default method with what was known before it."""
+    """Yield each window after practice, placed by the default method with what was known before it.
+
+    With *hosts* there are so many and no more; without, as many as it takes for every instance.
+    """
     pool = default_pool(schedule)
     evidence: list[Trial] = []
     budgets = {one: Budget(one) for one in stated}
@@ -184,22 +195,14 @@ def walk_forward(
         taken: dict[float, Step] = {}
         if len(evidence) >= schedule.practice:
             for one, budget in budgets.items():
-                step = place_calibrated(window, pool, evidence, budget, capacity)
-                budgets[one] = budget.after(step.outcome)
-                taken[one] = step
-        trial = try_rules(window, pool, capacity)
+                choice = choose(evidence, budget.target())
+                rule = pool[choice.rule]
+                load = rule.load(window.history, Question(0.01, capacity))
+                placement = place(window, load, capacity / choice.margin, capacity, hosts)
+                outcome = judge(window, placement, capacity)
+                taken[one] = Step(window, choice, rule, budget.target(), placement, outcome)
+                budgets[one] = budget.after(outcome)
+        trial = try_rules(window, pool, capacity, hosts)
         evidence.append(trial)
         if taken:
             yield Walk(window, trial, taken)
-
-
-def place_calibrated(
-    window: Window, pool: Sequence[Estimator], evidence: Sequence[Trial], budget: Budget, capacity: float
-) -> Step:
-    """Return the placement of one window by the rule and margin the evidence asks for."""
-    target = budget.target()
-    choice = choose(evidence, target)
-    rule = pool[choice.rule]
-    load = rule.load(window.history, Question(0.01, capacity))
-    placement = place(window, load, capacity / choice.margin, capacity)
-    return Step(window, choice, rule, target, placement, judge(window, placement, capacity))

@@ -20,7 +20,7 @@ def evidence(draw: st.DrawFn) -> list[Trial]:
     for _ in range(windows):
         hosts = np.sort(random.integers(5, 40, (rules, len(MARGINS))), axis=1).astype(np.float64)
         rate = np.sort(random.random((rules, len(MARGINS))) ** 6, axis=1)[:, ::-1]
-        trials.append(Trial(hosts, rate * hosts * 288, hosts * 288))
+        trials.append(Trial(hosts, np.full_like(hosts, 100.0), rate * hosts * 288, hosts * 288))
     return trials
 
 

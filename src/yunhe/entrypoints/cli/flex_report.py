@@ -141,7 +141,7 @@ def _distribution(found: Assessment) -> str:
 
 
 def _density(found: Assessment) -> str:
-    top = max([one.realised for one in found.calibration] + [0.02]) * 1.5
+    top = max([one.realised_when_all_placed for one in found.calibration] + [0.02]) * 1.5
     shown = [one for one in found.ratios if one.realised <= top]
     most = max(one.hosts for one in [*shown, *found.calibration])
     x = Axis("hosts needed for all instances (fewer is cheaper)", 0, most * 1.08, lambda v: f"{v:g}")
@@ -158,9 +158,10 @@ def _density(found: Assessment) -> str:
     flexible = tuple(
         Mark(
             one.hosts,
-            one.realised,
+            one.realised_when_all_placed,
             f"{100 * one.stated:g} % allowed",
-            f"flexible, {percent(one.stated)} stated: {one.hosts:.1f} hosts, {percent(one.realised, 2)} overload",
+            f"flexible, {percent(one.stated)} stated: {one.hosts:.1f} hosts, "
+            f"{percent(one.realised_when_all_placed, 2)} overload",
         )
         for one in found.calibration
     )
