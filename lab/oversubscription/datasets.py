@@ -24,7 +24,17 @@ import numpy as np
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Schedule
 from yunhe.flexible.rows import CARRY_S
 from yunhe.flexible.tables import Table, read_table
-from yunhe.flexible.trace import DAY_S, Dimension, Floats, Ints, Singles, Trace, carried_forward, on_slots
+from yunhe.flexible.trace import (
+    DAY_S,
+    Dimension,
+    Floats,
+    Ints,
+    Singles,
+    Trace,
+    carried_forward,
+    most_frequent,
+    on_slots,
+)
 from yunhe.kernel.errors import YunheError
 
 SLOT_S = 300
@@ -101,12 +111,12 @@ def _sized(name: str, tables: Tables) -> list[DataSet]:
     slot = (columns["ts"] // SLOT_S).astype(np.int64)
     first = int(slot.min())
     shape = (len(vms), int(slot.max()) - first + 1)
-    cores = _usual(code, columns["cores"], len(vms))
+    cores = most_frequent(code, columns["cores"], len(vms))
     usage = {Dimension.CPU: columns["cpu_pct"] / 100 * cores[code]}
     request = {Dimension.CPU: cores}
     if len(columns["mem_mb"]) == len(code):
         usage[Dimension.MEMORY] = columns["mem_mb"]
-        request[Dimension.MEMORY] = _usual(code, columns["mem_cap_mb"], len(vms))
+        request[Dimension.MEMORY] = most_frequent(code, columns["mem_cap_mb"], len(vms))
     grids = {one: _grid(code, slot - first, value, shape) for one, value in usage.items()}
     trace = Trace(tuple(str(vm) for vm in vms), first * SLOT_S, SLOT_S, grids, request)
     return [DataSet(name, (trace.only(cores > 0),), LONG_LIVED, "from the trace")]
@@ -207,15 +217,6 @@ def _numbers(table: Table, column: str) -> Floats:
 
 def _picked(table: Table, column: str, rows: Ints) -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
     return np.asarray(table.columns[column], dtype=np.str_)[rows]
-
-
-def _usual(code: Ints, sizes: Floats, instances: int) -> Floats:
-    """Return the size each instance had most often; zero means it was off."""
-    best, most = np.zeros(instances), np.zeros(instances)
-    for size in np.unique(sizes[sizes > 0]):
-        count = np.bincount(code[sizes == size], minlength=instances)
-        best, most = np.where(count > most, size, best), np.maximum(count, most)
-    return best
 
 
 def _midnight_s(year: int, month: int, day: int) -> int:

@@ -34,6 +34,7 @@ from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices
 from yunhe.observability.failpoints import SERVER
 from yunhe.runtime.start import first_key_path
+from yunhe.scheduling.orchestration.driver import LEASE_S
 from yunhe.scheduling.orchestration.jobs import Job
 from yunhe.scheduling.orchestration.states import FINAL, JobState
 
@@ -52,6 +53,7 @@ ARMED_AT_ONCE = 3
 FEWEST_UNFINISHED = 8
 MOST_UNFINISHED = 30
 LOOK_EVERY_S = 0.3
+FREEZE_BEYOND_S = 5.0
 KILLS = ("server", "server", "server", "daemon", "daemon", "wrapper", "wrapper", "spawner", "bridge")
 POOLS = ("north", "south")
 
@@ -64,6 +66,8 @@ class Plan(NamedTuple):
     failpoints: tuple[str, ...]
     random_kills: int
     kill_every_s: tuple[float, float] = (1.0, 5.0)
+    freezes: int = 0
+    """How often a worker stands still for longer than its leases last, and then goes on as if nothing had happened."""
 
 
 class Campaign:
@@ -84,6 +88,7 @@ class Campaign:
         self.jobs: dict[str, Job] = {}
         self.submitted = 0
         self.kills: Counter[str] = Counter()
+        self.frozen = 0
         self.seconds = 0.0
         self._random = random.Random(plan.seed)
         self._fired: set[str] = set()
@@ -120,6 +125,7 @@ class Campaign:
                 async with anyio.create_task_group() as attack:
                     attack.start_soon(self._arm)
                     attack.start_soon(self._kill_at_random)
+                    attack.start_soon(self._freeze_at_random)
                     attack.start_soon(self._attend)
                     await self._submit(archive)
                 await self._settle()
@@ -259,6 +265,12 @@ class Campaign:
                 root = self._random.choice(list(self.roots.values()))
                 self.kills[kind] += self._kill_one(_FOUND[kind](root))
 
+    async def _freeze_at_random(self) -> None:
+        while self.frozen < self.plan.freezes and not self._is_over():
+            await anyio.sleep(self._random.uniform(*self.plan.kill_every_s))
+            worker = self._random.choice(self.servers[1:])
+            self.frozen += await worker.freeze(LEASE_S + FREEZE_BEYOND_S)
+
     def _is_over(self) -> bool:
         return self.submitted >= self.plan.jobs and self._all_fired() and self.finished == self.submitted
 
@@ -288,7 +300,7 @@ class Campaign:
         return (
             f"seed {self.plan.seed}: {self.submitted} jobs, {len(self._fired)} failpoints fired, "
             f"{self.kills.total()} random kills {dict(self.kills)}, server deaths {deaths}, "
-            f"{unknown} attempts unknown, {self.seconds:.0f} s in {self.base}"
+            f"{self.frozen} freezes, {unknown} attempts unknown, {self.seconds:.0f} s in {self.base}"
         )
 
 

@@ -26,6 +26,7 @@ class Server:
         self._command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", *arguments]
         self._environment = {**os.environ, **environment}
         self._stopping = False
+        self._frozen = False
 
     async def run(self) -> None:
         """Keep it running until it has been told to stop and has."""
@@ -58,10 +59,25 @@ class Server:
                     await process.wait()
 
     def kill(self) -> bool:
-        """Kill it if it lives; return whether it did."""
-        if self.pid is not None:
-            os.kill(self.pid, signal.SIGKILL)
-        return self.pid is not None
+        """Kill it if it lives and moves; return whether it did."""
+        if self.pid is None or self._frozen:
+            return False
+        os.kill(self.pid, signal.SIGKILL)
+        return True
+
+    async def freeze(self, seconds: float) -> bool:
+        """Let it stand still for a while, as on a machine out of memory; return whether there was one to freeze."""
+        pid = self.pid
+        if pid is None:
+            return False
+        os.kill(pid, signal.SIGSTOP)
+        self._frozen = True
+        try:
+            await anyio.sleep(seconds)
+        finally:
+            self._frozen = False
+            os.kill(pid, signal.SIGCONT)
+        return True
 
     async def stop(self) -> None:
         """Ask it to stop, and wait until it has."""

@@ -184,7 +184,7 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         totals=_totals(request.trace),
         hosts=hosts,
         windows=len(flexible.given),
-        profile=f"profile {show_duration(schedule.profile_s)}, placed anew every {show_duration(schedule.horizon_s)}",
+        profile=f"looking back {_span(schedule.memory_s)}, placed anew every {_span(schedule.horizon_s)}",
         stated=request.stated,
         policies=tuple(_policy(name, stated, run, hosts, request.prices) for name, stated, run in named),
         calibration=tuple(_calibration(stated, each) for stated, each in sorted(steps.items())),
@@ -197,6 +197,11 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         rule=last.rule.name,
         notes=notes,
     )
+
+
+def _span(seconds: int) -> str:
+    unit, count = ("day", seconds // DAY_S) if seconds % DAY_S == 0 else ("hour", seconds // HOUR_S)
+    return unit if count == 1 else f"{count} {unit}s"
 
 
 def _that_fit(trace: Trace, hosts: HostShape) -> tuple[Trace, tuple[str, ...]]:

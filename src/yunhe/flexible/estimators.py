@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from yunhe.flexible.convolution import convolved
-from yunhe.flexible.histogram import PAPER_STEP_CORES, Binning, Grid, Histogram, grid_for_host, histogram
+from yunhe.flexible.histogram import (
+    PAPER_STEP_CORES,
+    Binning,
+    Grid,
+    Histogram,
+    grid_for_host,
+    histogram,
+    mass_by_row,
+)
 from yunhe.flexible.history import History
 from yunhe.flexible.packing import MILLI, Load, Spectra, thousandths
 from yunhe.flexible.trace import Floats, Ints, Singles
@@ -188,8 +196,7 @@ def allowed_slots(slots: int, level: float) -> int:
 
 def spectra_of(series: Singles, grid: Grid, binning: Binning) -> Spectra:
     """Return the Fourier transform of each row's histogram: rows × frequencies."""
-    spectra = [np.fft.rfft(histogram(row.astype(np.float64), grid, binning).mass) for row in series]
-    return np.asarray(spectra, dtype=np.complex128)
+    return np.asarray(np.fft.rfft(mass_by_row(series.astype(np.float64), grid, binning)), dtype=np.complex128)
 
 
 def _size(history: History) -> Floats:

@@ -99,17 +99,26 @@ def histogram(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) -> H
     seen = samples[~np.isnan(samples)]
     if seen.size == 0:
         return Histogram(grid, np.zeros(grid.bins), 0.0)
-    place = np.clip(seen / grid.step, 0, grid.bins - 1)
+    return Histogram(grid, mass_by_row(seen[None, :], grid, binning)[0], float(seen.size))
+
+
+def mass_by_row(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) -> Floats:
+    """Return rows × bins: the probability mass of each row of *samples*, which have no gaps."""
+    rows, count = samples.shape
+    place = np.clip(samples / grid.step, 0, grid.bins - 1)
     match binning:
         case Binning.FLOOR:
-            counts = np.bincount(np.floor(place + 1e-9).astype(np.int64), minlength=grid.bins)
+            below, upper_share = np.floor(place + 1e-9), np.zeros_like(place)
         case Binning.ROUND:
-            counts = np.bincount(np.rint(place).astype(np.int64), minlength=grid.bins)
+            below, upper_share = np.rint(place), np.zeros_like(place)
         case Binning.CEIL:
-            counts = np.bincount(np.ceil(place - 1e-9).astype(np.int64), minlength=grid.bins)
+            below, upper_share = np.ceil(place - 1e-9), np.zeros_like(place)
         case Binning.MEAN:
-            below = np.minimum(place.astype(np.int64), grid.bins - 2)
+            below = np.minimum(np.floor(place), grid.bins - 2)
             upper_share = place - below
-            counts = np.bincount(below, weights=1 - upper_share, minlength=grid.bins)
-            counts = counts + np.bincount(below + 1, weights=upper_share, minlength=grid.bins)
-    return Histogram(grid, counts / seen.size, float(seen.size))
+    cell = (below.astype(np.int64) + grid.bins * np.arange(rows)[:, None]).ravel()
+    size = rows * grid.bins
+    mass = np.bincount(cell, weights=1 - upper_share.ravel(), minlength=size)
+    if binning is Binning.MEAN:
+        mass += np.bincount(cell + 1, weights=upper_share.ravel(), minlength=size)[:size]
+    return mass.reshape(rows, grid.bins) / count

@@ -134,18 +134,26 @@ def first_fit(order: Ints, load: Load, limits: Limits) -> Ints:
     Instances come in *order*; each goes to the first host that keeps every rule. A limit is inclusive.
     """
     slack = 1e-9
-    bare_load = _Load(load.size, load.weights, load.series, load.mean, load.covariance, load.spectra)
-    bare_limits = _Limits(
-        limits.capacity * (1 + slack) + slack,
-        limits.weights * (1 + slack) + slack,
-        np.floor(limits.series * MILLI + 1e-6).astype(np.int32),
-        np.asarray(load.allowed, dtype=np.int64),
-        load.sigmas,
-        limits.moments * (1 + slack) + slack,
-        _windows(load, limits.spectra),
-        load.within - slack,
+    flat = np.ascontiguousarray  # one memory layout: the loops are compiled once, not once for each layout
+    bare_load = _Load(
+        flat(load.size),
+        flat(load.weights),
+        flat(load.series),
+        flat(load.mean),
+        flat(load.covariance),
+        flat(load.spectra),
     )
-    return _first_fit(np.asarray(order, dtype=np.int64), bare_load, bare_limits)
+    bare_limits = _Limits(
+        flat(limits.capacity * (1 + slack) + slack),
+        flat(limits.weights * (1 + slack) + slack),
+        flat(np.floor(limits.series * MILLI + 1e-6).astype(np.int32)),
+        np.asarray(load.allowed, dtype=np.int64),
+        float(load.sigmas),
+        flat(limits.moments * (1 + slack) + slack),
+        flat(_windows(load, limits.spectra)),
+        float(load.within - slack),
+    )
+    return _first_fit(np.ascontiguousarray(order, dtype=np.int64), bare_load, bare_limits)
 
 
 def _windows(load: Load, limit: Floats) -> Spectra:
@@ -211,18 +219,23 @@ def _keeps_every_rule(host: int, one: int, state: _Hosts, load: _Load, limits: _
 
 @numba.njit(cache=True)
 def _add(host: int, one: int, state: _Hosts, load: _Load) -> None:
+    # plain loops: whole-row arithmetic compiles ten times as long for the same machine code
     state.members[host] += 1
     state.size[host] += load.size[0, one]
     for rule in range(load.weights.shape[0]):
         state.weights[host, rule] += load.weights[rule, one]
     for rule in range(load.series.shape[0]):
-        state.series[rule, host] += load.series[rule, one]
+        for slot in range(load.series.shape[2]):
+            state.series[rule, host, slot] += load.series[rule, one, slot]
     if load.mean.shape[0] > 0:
         state.mean[host] += load.mean[one]
         state.variance[host] += load.covariance[one, one] + 2 * state.cross[host, one]
-        state.cross[host] += load.covariance[one]
+        for other in range(load.mean.shape[0]):
+            state.cross[host, other] += load.covariance[one, other]
     if load.spectra.shape[0] > 0:
-        state.spectra[host] *= load.spectra[one]
+        for kind in range(load.spectra.shape[1]):
+            for f in range(load.spectra.shape[2]):
+                state.spectra[host, kind, f] *= load.spectra[one, kind, f]
 
 
 @numba.njit(cache=True)
@@ -253,7 +266,7 @@ def _first_fit(order: Ints, load: _Load, limits: _Limits) -> Ints:
 
 def host_usage(placement: Ints, usage: Floats) -> Floats:
     """Return hosts × slots: what the instances on each host used together."""
-    return _host_usage(placement, usage, int(placement.max(initial=-1)) + 1)
+    return _host_usage(placement, np.ascontiguousarray(usage), int(placement.max(initial=-1)) + 1)
 
 
 @numba.njit(cache=True)
@@ -261,5 +274,6 @@ def _host_usage(placement: Ints, usage: Floats, hosts: int) -> Floats:
     total = np.zeros((hosts, usage.shape[1]))
     for one in range(len(placement)):
         if placement[one] >= 0:
-            total[placement[one]] += usage[one]
+            for slot in range(usage.shape[1]):
+                total[placement[one], slot] += usage[one, slot]
     return total

@@ -12,6 +12,7 @@ from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Floats, Ints, hour_of_we
 
 GAP = np.uint16(65535)
 _STEPS_PER_REQUEST = 16384  # a slot holds up to four times the request, in steps of 0.006 % of it
+_HOUR_STEPS_PER_REQUEST, _HOUR_BINS = 20, 27  # coarse, as there is one for each hour of the week
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,11 @@ ELASTIC_PROFILE = ProfileSettings(HOUR_S, half_life_s=HOUR_S, slot_s=60, warm_af
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is remembered of one instance in one dimension; a few kilobytes, see ``nbytes``.
+    """What is remembered of one instance in one dimension: 26 KB over a week, 4 KB over an hour.
 
     ``accumulated`` is every sample so far, older ones counting less; ``by_hour`` the same for each hour of
-    the week, trimmed to the bins in use; ``ring`` the mean of each slot of the window, quantised, so that
-    profiles of several instances can be added up slot by slot.
+    the week on a coarser grid, where the window is a week; ``ring`` the mean of each slot of the window,
+    quantised, so that profiles of several instances can be added up slot by slot.
     """
 
     settings: ProfileSettings
@@ -67,9 +68,8 @@ class Profile:
     def at_hour(self, hour: int) -> Histogram:
         """Return the distribution at one hour of the week (Monday 00:00 UTC is 0)."""
         weights = self.by_hour[hour].astype(np.float64)
-        mass = np.zeros(self.accumulated.grid.bins)
-        mass[: len(weights)] = weights / weights.sum() if weights.sum() else 0.0
-        return Histogram(self.accumulated.grid, mass, float(weights.sum()))
+        mass = weights / weights.sum() if weights.sum() else weights
+        return Histogram(_hour_grid(self.request), mass, float(weights.sum()))
 
     def series(self, until_slot: int | None = None) -> Floats:
         """Return the slots of the window before *until_slot*; gaps at the mean, all at request until warm."""
@@ -99,7 +99,7 @@ class Profile:
         return replace(
             self,
             accumulated=self.accumulated.updated(usage, elapsed_s, settings.half_life_s),
-            by_hour=_with_samples(self.by_hour * np.float32(decay), times_s, usage, self.accumulated.grid),
+            by_hour=_with_samples(self.by_hour * np.float32(decay), times_s, usage, _hour_grid(self.request)),
             ring=_with_slots(ring, place, usage, self.request),
             next_slot=next_slot,
         )
@@ -111,11 +111,10 @@ class Profile:
         next_slot = max(self.next_slot, other.next_slot)
         mine = _shifted(self.ring, next_slot - self.next_slot)
         theirs = _shifted(other.ring, next_slot - other.next_slot)
-        width = max(self.by_hour.shape[1], other.by_hour.shape[1])
         return replace(
             self,
             accumulated=self.accumulated.merged(other.accumulated),
-            by_hour=_widened(self.by_hour, width) + _widened(other.by_hour, width),
+            by_hour=self.by_hour + other.by_hour,
             ring=np.where(mine == GAP, theirs, mine),
             next_slot=next_slot,
         )
@@ -127,7 +126,7 @@ def new_profile(settings: ProfileSettings, grid: Grid, request: float) -> Profil
         settings,
         request,
         accumulated=histogram(np.zeros(0), grid),
-        by_hour=np.zeros((168, 1), dtype=np.float32),
+        by_hour=np.zeros((168 if settings.window_s >= WEEK_S else 0, _HOUR_BINS), dtype=np.float32),
         ring=np.full(settings.window_s // settings.slot_s, GAP, dtype=np.uint16),
     )
 
@@ -167,15 +166,17 @@ def _with_slots(
 def _with_samples(
     by_hour: npt.NDArray[np.float32], times_s: Ints, usage: Floats, grid: Grid
 ) -> npt.NDArray[np.float32]:
+    if not len(by_hour):
+        return by_hour
     place = np.clip(usage / grid.step, 0, grid.bins - 1)
     below = np.minimum(place.astype(np.int64), grid.bins - 2)
     upper_share = (place - below).astype(np.float32)
-    updated = _widened(by_hour, int(below.max()) + 2)
+    updated = by_hour.copy()
     hours = hour_of_week(times_s)
     np.add.at(updated, (hours, below), 1 - upper_share)
     np.add.at(updated, (hours, below + 1), upper_share)
     return updated
 
 
-def _widened(by_hour: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.float32]:
-    return np.pad(by_hour, ((0, 0), (0, max(0, width - by_hour.shape[1]))))
+def _hour_grid(request: float) -> Grid:
+    return Grid(max(request, 1e-9) / _HOUR_STEPS_PER_REQUEST, _HOUR_BINS)

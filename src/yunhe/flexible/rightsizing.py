@@ -214,7 +214,7 @@ def _reserved(trace: Trace, row: int, tier: Tier) -> Spec:
 
 
 def _step_up(amount: float, step: int) -> int:
-    return max(step if amount > 0 else 0, int(np.ceil(amount / step - 1e-9)) * step)
+    return max(step if amount > 0 else 0, int(np.ceil(amount / step - 1e-6)) * step)
 
 
 def _severity(given: Spec, spec: Spec) -> Severity:

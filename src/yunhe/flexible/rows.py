@@ -8,7 +8,17 @@ import numpy as np
 
 from yunhe.flexible.columns import Meaning, Role, understand
 from yunhe.flexible.tables import Cells, Table
-from yunhe.flexible.trace import Bools, Dimension, Floats, Ints, Singles, Trace, carried_forward, on_slots
+from yunhe.flexible.trace import (
+    Bools,
+    Dimension,
+    Floats,
+    Ints,
+    Singles,
+    Trace,
+    carried_forward,
+    most_frequent,
+    on_slots,
+)
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError
 from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib, show_duration
 
@@ -121,10 +131,12 @@ def _moment(text: str) -> float:
 
 
 def _instances(state: _Columns, column: str) -> tuple[tuple[str, ...], Ints]:
-    cells = np.array([str(cell).strip() for cell in state.table.columns[column]])
-    state.report((cells == "") | (cells == "None"), column, "names no instance")
+    cells = state.table.columns[column]
+    if not isinstance(cells, np.ndarray):
+        cells = np.array([str(cell).strip() for cell in cells])
+        state.report((cells == "") | (cells == "None"), column, "names no instance")
     names, codes = np.unique(cells, return_inverse=True)
-    return tuple(str(name) for name in names), codes.astype(np.int64)
+    return tuple(str(name) for name in names.tolist()), codes.astype(np.int64)
 
 
 _DIMENSIONS = {
@@ -134,6 +146,7 @@ _DIMENSIONS = {
     Role.NETWORK: Dimension.NETWORK,
 }
 _ALLOCATED = {Role.CPU_ALLOCATED: Dimension.CPU, Role.MEMORY_ALLOCATED: Dimension.MEMORY}
+_MEMORY = frozenset({Role.MEMORY_USED, Role.MEMORY_ALLOCATED})
 
 Amounts = dict[Role, Floats]
 
@@ -144,19 +157,20 @@ def _amounts(
     """Return numbers in our units by role; percent stays percent until sizes are known."""
     amounts: Amounts = {}
     settled = {meaning.column: meaning for meaning in understood}
-    for meaning in understood:
-        if meaning.role not in _DIMENSIONS and meaning.role not in _ALLOCATED:
-            continue
-        numbers, written = _numbers(state, meaning)
-        unit = written or meaning.unit or _guessed_unit(meaning.role, numbers, meaning.column, notes)
-        if not meaning.unit:
-            settled[meaning.column] = Meaning(meaning.column, meaning.role, unit)
-        state.report(np.isinf(numbers), meaning.column, "is infinite")
-        state.report(numbers < 0, meaning.column, "is negative")
+    measured = [one for one in understood if one.role in _DIMENSIONS or one.role in _ALLOCATED]
+    read = {meaning.column: _numbers(state, meaning) for meaning in measured}
+    memory = [read[one.column][0] for one in measured if one.role in _MEMORY and not one.unit]
+    largest_mib = max((float(np.nanmax(numbers, initial=0.0)) for numbers in memory), default=0.0)
+    for meaning in measured:
+        column, (numbers, written) = meaning.column, read[meaning.column]
+        unit = written or meaning.unit or _guessed_unit(meaning, numbers, largest_mib, notes)
+        settled[column] = Meaning(column, meaning.role, unit)
+        state.report(np.isinf(numbers), column, "is infinite")
+        state.report(numbers < 0, column, "is negative")
         missing = int(np.isnan(numbers).sum())
         if missing:
             first = int(np.argmax(np.isnan(numbers))) + state.table.first_row
-            notes.append(f"{meaning.column}: {missing:,} cells are empty, the first in row {first}: gaps")
+            notes.append(f"{column}: {missing:,} cells are empty, the first in row {first}: gaps")
         scaled = numbers * _FACTORS.get(unit, 1.0)
         amounts[meaning.role] = amounts[meaning.role] + scaled if meaning.role in amounts else scaled
     return amounts, settled
@@ -208,18 +222,20 @@ def _with_unit(text: str, *, is_cpu: bool) -> float:
     return parse_cpu_millis(text) / 1000 if is_cpu else float(parse_memory_mib(text))
 
 
-def _guessed_unit(role: Role, numbers: Floats, column: str, notes: list[str]) -> str:
-    largest = float(np.nanmax(numbers, initial=0.0))
+def _guessed_unit(meaning: Meaning, numbers: Floats, largest_memory: float, notes: list[str]) -> str:
+    """Return the unit of a column whose name has none; both memory columns get the same one."""
+    role, column = meaning.role, meaning.column
     if role in {Role.DISK, Role.NETWORK}:
         unit = "KiB/s"
-    elif role is Role.CPU_USED and ("util" in column.lower()):
-        unit = "percent" if largest > 1.5 else "share"
+    elif role is Role.CPU_USED and "util" in column.lower():
+        unit = "percent" if float(np.nanmax(numbers, initial=0.0)) > 1.5 else "share"
     elif role in {Role.CPU_USED, Role.CPU_ALLOCATED}:
         return "cores"
     else:
-        unit = "bytes" if largest > 1e8 else "KiB" if largest > 4e6 else "MiB" if largest > 1024 else "GiB"
+        sizes = ((1e8, "bytes"), (4e6, "KiB"), (1024, "MiB"))
+        unit = next((name for above, name in sizes if largest_memory > above), "GiB")
     notes.append(
-        f"{column}: no unit in the name; read as {unit} from its size (name it, e.g. {column}_{unit})"
+        f"{column}: no unit in the name; read as {unit} from its size (--column {role}={column}:UNIT)"
     )
     return unit
 
@@ -231,7 +247,7 @@ def _requests(
     request: dict[Dimension, Floats] = {}
     for role, dimension in _ALLOCATED.items():
         if role in amounts:
-            request[dimension] = _most_frequent(codes, amounts.pop(role), instances)
+            request[dimension] = most_frequent(codes, amounts.pop(role), instances)
     if Dimension.CPU not in request:
         if assume_cores is not None:
             request[Dimension.CPU] = np.full(instances, assume_cores)
@@ -245,15 +261,6 @@ def _requests(
                 "assumed (--assume-cores N to say otherwise)"
             )
     return request
-
-
-def _most_frequent(codes: Ints, sizes: Floats, instances: int) -> Floats:
-    known = np.isfinite(sizes) & (sizes > 0)
-    pairs, counts = np.unique(np.stack([codes[known], sizes[known]]), axis=1, return_counts=True)
-    best = np.zeros(instances)
-    for column in np.argsort(counts, kind="stable"):
-        best[int(pairs[0, column])] = pairs[1, column]
-    return best
 
 
 def _usage_in_cores(
@@ -378,7 +385,7 @@ def _about(trace: Trace, times: Floats, codes: Ints) -> list[str]:
         notes.append(
             f"gaps: {100 * share:.1f} % of slots have no sample, the longest {show_duration(longest)}"
         )
-    alone = int(((~gaps).sum(axis=1) == 1).sum())
+    alone = int((np.bincount(codes) == 1).sum())
     if alone:
         notes.append(f"{alone} instances have a single sample: they count at what they were given")
     return notes

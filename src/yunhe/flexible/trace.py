@@ -116,3 +116,14 @@ def carried_forward(usage: Singles, slots: int) -> Singles:
             break
         filled[:, 1:][empty] = filled[:, :-1][empty]
     return filled
+
+
+def most_frequent(instance: Ints, size: Floats, instances: int) -> Floats:
+    """Return the size each instance had most often; sizes that are missing or zero say nothing."""
+    known = np.isfinite(size) & (size > 0)
+    sizes, which = np.unique(size[known], return_inverse=True)
+    if len(sizes) == 0:
+        return np.zeros(instances)
+    counts = np.bincount(instance[known] * len(sizes) + which, minlength=instances * len(sizes))
+    table = counts.reshape(instances, len(sizes))
+    return np.where(table.any(axis=1), sizes[np.argmax(table, axis=1)], 0.0)

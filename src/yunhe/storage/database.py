@@ -4,7 +4,7 @@ A transaction is a plain function of a connection: it cannot await, so no call t
 the same code serves both databases at the cost of one thread hop per transaction.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ metadata = sa.MetaData(
 )
 
 BUSY_TIMEOUT_MS = 20_000
+IDLE_IN_TRANSACTION_MS = 10_000
 POSTGRES_CONNECTIONS = 10
 SQLITE_READERS = 4
 _RETRYABLE_SQLSTATES = {"40001", "40P01"}
@@ -77,7 +78,8 @@ class Database:
             async with self._turn:
                 if not mine.done:
                     batch, self._waiting = self._waiting, []
-                    await anyio.to_thread.run_sync(self._run_batch, batch, limiter=self._writers)
+                    with anyio.CancelScope(shield=True):  # the batch is others' too: it must not end with us
+                        await anyio.to_thread.run_sync(self._run_batch, batch, limiter=self._writers)
         except BaseException:
             if mine in self._waiting:
                 self._waiting.remove(mine)
@@ -88,6 +90,9 @@ class Database:
 
     def _run_batch(self, batch: list[_Waiting]) -> None:
         """Run every transaction of *batch* in one commit, each in a savepoint so that its failure is its own."""
+        if len(batch) == 1:
+            self._run_alone(batch[0])
+            return
 
         def run(connection: Connection) -> None:
             for waiting in batch:
@@ -104,6 +109,13 @@ class Database:
                 waiting.error = error
         for waiting in batch:
             waiting.done = True
+
+    def _run_alone(self, waiting: _Waiting) -> None:
+        try:
+            waiting.answer = self._run(waiting.transaction, True)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked
+            waiting.error = error
+        waiting.done = True
 
     def _run(self, transaction: Transaction[T], writes: bool) -> T:  # noqa: FBT001 - called positionally by the thread
         for attempt in range(_ATTEMPTS):
@@ -135,8 +147,14 @@ def _postgres_engine(url: str) -> Engine:
     url = url.replace("postgresql://", "postgresql+psycopg://", 1).replace(
         "postgres://", "postgresql+psycopg://", 1
     )
+    # Our transactions never wait for anybody; one that does belongs to a process that hangs, with its locks.
+    options = f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_MS}"
     return sa.create_engine(
-        url, pool_size=POSTGRES_CONNECTIONS, max_overflow=POSTGRES_CONNECTIONS, pool_pre_ping=True
+        url,
+        pool_size=POSTGRES_CONNECTIONS,
+        max_overflow=POSTGRES_CONNECTIONS,
+        pool_pre_ping=True,
+        connect_args={"options": options},
     )
 
 
@@ -170,6 +188,20 @@ def json_column(name: str, **options: Any) -> sa.Column[bytes]:
 
 def insert_if_missing(connection: Connection, table: sa.Table, **values: Any) -> bool:
     """Insert a row unless its key is taken, whoever else may be inserting it right now; return whether we did."""
+    key = next(iter(table.primary_key.columns))
+    return (
+        connection.execute(_insert_missing(connection, table).values(**values).returning(key)).first()
+        is not None
+    )
+
+
+def insert_missing(connection: Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> set[str]:
+    """Insert those of *rows* whose ``id`` is not taken, whoever else may be inserting them; return their IDs."""
+    if not rows:
+        return set()
+    return set(connection.scalars(_insert_missing(connection, table).returning(table.c.id), rows))
+
+
+def _insert_missing(connection: Connection, table: sa.Table) -> Any:
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(table).values(**values).on_conflict_do_nothing()
-    return connection.execute(insert.returning(*table.primary_key.columns)).first() is not None
+    return dialect.insert(table).on_conflict_do_nothing()

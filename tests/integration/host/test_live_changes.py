@@ -65,8 +65,13 @@ async def test_a_resized_task_keeps_its_process_and_uses_its_limit_if_the_machin
 
 @pytest.mark.engine
 async def test_a_resized_task_uses_what_it_was_given_within_a_tenth(engine: HostEngine) -> None:
-    ratios = await resize_there_and_back(engine, 5.0)
-    assert all(0.9 <= ratio <= 1.1 for ratio, _ in ratios)
+    for _ in range(3):
+        ratios = await resize_there_and_back(engine, 5.0)
+        if all(0.9 <= ratio <= 1.1 for ratio, _ in ratios):
+            return
+        # Only a machine that was busy with something else is a reason to measure again.
+        assert all(ratio <= 1.1 and (ratio >= 0.9 or idle < 100) for ratio, idle in ratios), ratios
+    pytest.fail("the machine was too busy three times over to give 1.5 cores")
 
 
 async def test_a_resize_that_cannot_be_kept_changes_nothing(engine: HostEngine) -> None:

@@ -104,8 +104,8 @@ class Rig:
             retries=retries,
             mounts=mounts,
         )
-        (job_id,) = await self.database.write(lambda c: store.insert_jobs(c, (order,), now))
-        return job_id
+        (job,) = await self.database.write(lambda c: store.insert_jobs(c, (order,), now))
+        return job.id
 
     async def job(self, job_id: JobId) -> Job:
         return await self.database.read(lambda connection: store.read_job(connection, job_id))

@@ -8,9 +8,11 @@ import anyio
 import anyio.to_thread
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import exc
 from sqlalchemy.engine import Connection
 
-from yunhe.storage.database import Database, insert_if_missing
+from yunhe.scheduling.perception.store import FEEDS
+from yunhe.storage.database import Database, insert_if_missing, insert_missing
 from yunhe.storage.outbox import CURSORS
 
 pytestmark = pytest.mark.anyio
@@ -84,3 +86,60 @@ async def test_the_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     Database(f"sqlite:///{folder / 'yunhe.db'}").close()
     assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_of_many_who_insert_overlapping_rows_at_once_each_row_is_inserted_by_one(
+    database: Database,
+) -> None:
+    new: list[set[str]] = []
+
+    async def insert(first: int) -> None:
+        rows = [{"id": f"row-{number:03}"} for number in range(first, first + 30)]
+        new.append(await database.write(lambda c: insert_missing(c, FEEDS, rows)))
+
+    async with anyio.create_task_group() as tasks:
+        for first in (0, 0, 10, 20):
+            tasks.start_soon(insert, first)
+    assert sorted(name for names in new for name in names) == [f"row-{number:03}" for number in range(50)]
+
+
+async def test_a_writer_that_is_cancelled_as_its_turn_comes_takes_nobodys_write_with_it(
+    database: Database,
+) -> None:
+    async def write(name: str) -> None:
+        await database.write(lambda c: c.execute(CURSORS.insert().values(consumer=name, seq=0)))
+
+    cancelled = anyio.CancelScope()
+
+    async def write_and_be_cancelled() -> None:
+        with cancelled:
+            await write("cancelled")
+
+    async def cancel() -> None:
+        cancelled.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write_and_be_cancelled)
+        for number in range(5):
+            tasks.start_soon(write, f"patient-{number}")
+        tasks.start_soon(cancel)
+    assert set(await database.read(cursors)) >= {f"patient-{number}" for number in range(5)}
+
+
+async def test_of_writers_that_share_a_commit_only_the_one_that_fails_fails(database: Database) -> None:
+    async def write(name: str) -> None:
+        await database.write(lambda c: c.execute(CURSORS.insert().values(consumer=name, seq=0)))
+
+    async def fail() -> None:
+        with pytest.raises(exc.IntegrityError):
+            await database.write(
+                lambda c: c.execute(
+                    CURSORS.insert(), [{"consumer": "x", "seq": 0}, {"consumer": "x", "seq": 0}]
+                )
+            )
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(write, f"good-{number}")
+            tasks.start_soon(fail)
+    assert set(await database.read(cursors)) == {f"good-{number}" for number in range(5)}

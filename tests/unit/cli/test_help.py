@@ -37,7 +37,15 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("rnu", "run"), ("lgs", "logs"), ("pools", "pool"), ("explian", "explain")]
+    ("typed", "meant"),
+    [
+        ("rnu", "run"),
+        ("lgs", "logs"),
+        ("pools", "pool"),
+        ("explian", "explain"),
+        ("avail", "availability"),
+        ("launch", "run"),
+    ],
 )
 def test_a_mistyped_command_is_met_with_the_likely_one(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ def test_the_unit_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "cpu", "cpu=", "cpu=-1/h", "cpu=1/GiB", "io=1/h", "cpu=0.0000001/h", "=1/h"]
+    "text", ["", ",", "cpu", "cpu=", "cpu=-1/h", "cpu=1/GiB", "io=1/h", "cpu=0.0000001/h", "=1/h", "cpus=1/h"]
 )
 def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInputError) as caught:

@@ -147,6 +147,13 @@ def test_the_list_of_jobs_fits_80_columns_and_cuts_no_id() -> None:
     page = drawn(jobs_table([job(JobState.RUNNING), job(JobState.PENDING, attempts=())], now=20.0), width=80)
     assert max(map(len, page.splitlines())) <= 80
     assert "job_06d1t8k2m4abcdefghj" in page
+    assert page.split("\n")[0].split()[-1].startswith("RES"), "a column was dropped"
+
+
+def test_the_list_of_pools_fits_80_columns_and_drops_none() -> None:
+    page = drawn(pools_table(list(POOLS.values())), width=80)
+    assert max(map(len, page.splitlines())) <= 80
+    assert all(heading in page for heading in ("bj / central", "cgroup v1", "NOTE")), page
 
 
 def test_an_ending_tells_use_cost_and_what_next() -> None:

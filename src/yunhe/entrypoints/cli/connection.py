@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import islice
 
 from yunhe.control.plugins.model import Pool
@@ -24,6 +25,10 @@ def connected(context: Context | None = None) -> Generator[Client]:
             f"There is no key for {context.url}.",
             remedy="Bring up a platform with `yunhe up`, or use one with `yunhe login URL`.",
         )
+    if not context.key.isascii():
+        raise UnauthenticatedError(
+            "The key has letters that no key has.", remedy="Copy it again; it begins with yk_."
+        )
     with Client(context.url, context.key, verify=context.ca_file or True) as client:
         yield client
 
@@ -32,12 +37,15 @@ def find_job(client: Client, called: str) -> Job:
     """Return the job people mean: by ID, by the end of one, or the newest of a name."""
     if called.startswith("job_"):
         return client.job(JobId(called))
-    named = list(islice(client.jobs(name=called), 1))
+    named = list(islice(client.jobs(name=called), 1)) if called else []
     if named:
         return named[0]
-    ends = [job for job in islice(client.jobs(), RECENT) if job.id.endswith(called)]
+    recent = list(islice(client.jobs(), RECENT))
+    ends = [job for job in recent if job.id.endswith(called)]
     if len(called) < SHORTEST_END or not ends:
-        raise NotFoundError(f"There is no job {called!r}.", remedy="List them with `yunhe ps --all`.")
+        close = get_close_matches(called, {job.name for job in recent}, n=1)
+        meant = f"Did you mean {close[0]!r}? " if close else ""
+        raise NotFoundError(f"There is no job {called!r}.", remedy=f"{meant}List them with `yunhe ps --all`.")
     if len(ends) > 1:
         raise InvalidInputError(
             f"{len(ends)} jobs end in {called!r}.", remedy="Give more of the ID; `yunhe ps` shows it."

@@ -63,7 +63,7 @@ def load_config() -> Config:
         return msgspec.json.decode(path.read_bytes(), type=Config)
     except FileNotFoundError:
         return Config()
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise InvalidInputError(
             f"{path} cannot be read: {error}.", remedy="Mend it, or remove it and `yunhe login` again."
         ) from error
@@ -87,7 +87,7 @@ def current_context(project: str = "") -> Context:
     environment = os.environ
     return Context(
         url=environment.get("YUNHE_URL") or context.url,
-        key=environment.get("YUNHE_KEY") or context.key,
+        key=environment.get("YUNHE_KEY", "").strip() or context.key,
         project=project or environment.get("YUNHE_PROJECT") or context.project,
         ca_file=environment.get("YUNHE_CA_FILE") or context.ca_file,
     )

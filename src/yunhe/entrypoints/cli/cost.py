@@ -2,18 +2,23 @@
 
 import time
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated
 
 import typer
 
-from yunhe.entrypoints.cli.connection import connected, find_job
+from yunhe.entrypoints.cli.connection import RECENT, connected, find_job
 from yunhe.entrypoints.cli.context import current_context
 from yunhe.entrypoints.cli.screen import Format, OutputOption, PlainApp, ProjectOption, err, out, print_json
 from yunhe.entrypoints.cli.show_costs import costs_table
+from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.ids import JobId
 from yunhe.kernel.units import parse_duration_s
 
 app = PlainApp()
+ID_END = 8
+"""So many letters of an ID tell jobs of one name apart, and every command takes them."""
 
 
 class By(StrEnum):
@@ -48,16 +53,31 @@ def cost(
         job_id = find_job(client, job).id if job else ""
         only = "" if job_id or everywhere else context.project
         report = client.cost(by=by.value, project=only, job=job_id, since=since)
-        pools = client.pools() if by is By.POOL else ()
+        names = _names(client, by, job_id, only) if output is Format.TABLE else {}
     if output is Format.JSON:
         print_json(report)
     elif report.lines:
-        out().print(costs_table(report, {pool.id: pool.spec.name for pool in pools}))
+        out().print(costs_table(report, names))
     else:
         err().print("Nothing has been metered there yet.")
 
 
+def _names(client: Client, by: By, job_id: str, project: str) -> dict[str, str]:
+    """Return what people call the pools, or the newest jobs with the end of each ID."""
+    if by is By.POOL:
+        return {pool.id: pool.spec.name for pool in client.pools()}
+    if by is By.PROJECT:
+        return {}
+    jobs = [client.job(JobId(job_id))] if job_id else islice(client.jobs(project=project), RECENT)
+    return {job.id: f"{job.name} {job.id[-ID_END:]}" for job in jobs}
+
+
 def _seconds(text: str) -> float:
+    if text.strip().isdecimal():
+        raise InvalidInputError(
+            "Nothing was asked.",
+            fields=(FieldProblem("--last", "has no unit", text, f"{text.strip()}h"),),
+        )
     try:
         return parse_duration_s(text)
     except ValueError as error:

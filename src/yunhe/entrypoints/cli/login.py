@@ -10,7 +10,7 @@ import typer
 from yunhe.entrypoints.cli.connection import connected
 from yunhe.entrypoints.cli.context import Context, load_config, save_config
 from yunhe.entrypoints.cli.screen import PlainApp, err
-from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.errors import InvalidInputError, NotFoundError
 
 app = PlainApp()
 
@@ -35,6 +35,11 @@ def login(
     if ca_file is not None and not ca_file.is_file():
         raise InvalidInputError(f"{ca_file} is not a file.", remedy="Give the authority's certificate (PEM).")
     key: str = typer.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    if not key.strip():
+        raise InvalidInputError(
+            "No key was given.",
+            remedy="Type it, or pipe it in; an admin makes one with `yunhe token create`.",
+        )
     context = Context(
         url=url.rstrip("/"),
         key=key.strip(),
@@ -43,5 +48,11 @@ def login(
     )
     with connected(context) as client:
         who = client.me()
+        known = [str(each.id) for each in client.projects()]
+    if project not in known:
+        raise NotFoundError(
+            f"There is no project {project!r} that {who.name} may see.",
+            remedy=f"Give one with --project: {', '.join(known) or 'none yet; ask an admin to add you'}.",
+        )
     path = save_config(load_config().holding(name or address.hostname, context))
     err().print(f"✓ {who.name} at {context.url}, project {project}; kept in {path}")

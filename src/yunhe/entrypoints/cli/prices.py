@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from difflib import get_close_matches
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import MICROS, Prices
@@ -30,7 +31,10 @@ def parse_prices(text: str) -> Prices:
         else:
             micros = int(Decimal(match[1]) * MICROS)
             field = _HOURLY.get(word) or _PER_GIB.get(word)
-            if field is None:
+            meant = get_close_matches(word.lower(), [*_HOURLY, *_PER_GIB], n=1, cutoff=0.75)
+            if field is None and meant:
+                problems.append(FieldProblem("--price", f"{word} is not a unit", part, meant[0]))
+            elif field is None:
                 devices[word] = micros
             else:
                 amounts[field] = micros

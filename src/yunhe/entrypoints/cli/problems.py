@@ -1,12 +1,14 @@
 """What went wrong, for people (✗ problem, → remedy) and for programs (problem JSON)."""
 
 import sys
+import tempfile
+import traceback
 from itertools import pairwise
 
 import msgspec
 
 from yunhe.entrypoints.wire import Problem
-from yunhe.kernel.errors import YunheError
+from yunhe.kernel.errors import InvalidInputError, YunheError
 
 
 def wants_json(arguments: list[str]) -> bool:
@@ -46,3 +48,23 @@ def show_problem(error: YunheError, *, as_json: bool) -> None:
         sys.stderr.write(msgspec.json.encode(problem_of(error)).decode() + "\n")
     else:
         sys.stderr.write("\n".join(problem_lines(error)) + "\n")
+
+
+def local_problem(error: OSError) -> YunheError:
+    """Return what this machine refused: a path that is not there, not ours or full."""
+    where = f"{error.filename}: " if error.filename else ""
+    return InvalidInputError(
+        f"{where}{error.strerror or error}.",
+        remedy="Check that the path exists and that you may write there.",
+    )
+
+
+def unforeseen(error: Exception) -> YunheError:
+    """Return that we failed, once the traceback is kept in a file to report."""
+    with tempfile.NamedTemporaryFile("w", prefix="yunhe-fault-", suffix=".log", delete=False) as log:
+        log.writelines(traceback.format_exception(error))
+    first_line = str(error).partition("\n")[0]
+    return YunheError(
+        f"This is a fault of yunhe, not yours: {type(error).__name__}: {first_line}",
+        remedy=f"Please report it with {log.name}; `yunhe doctor` may tell more.",
+    )

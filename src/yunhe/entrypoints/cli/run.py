@@ -49,7 +49,9 @@ def run(  # noqa: PLR0913 - each is an option
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value; may be repeated.")] = None,
     secret: Annotated[list[str] | None, typer.Option(help="A secret's name; may be repeated.")] = None,
     tier: Annotated[str, typer.Option(help="high, medium or low.")] = "",
-    policy: Annotated[str, typer.Option(help="cheapest, nearest or balanced.")] = "",
+    policy: Annotated[
+        str, typer.Option(help="cheapest, nearest, fastest, greenest, lowest-latency or balanced.")
+    ] = "",
     near: Annotated[str, typer.Option(help="A place: cn-north or @39.9,116.4.")] = "",
     pool: Annotated[str, typer.Option(help="Only this pool.")] = "",
     retries: Annotated[int | None, typer.Option(help="How often to try again.")] = None,

@@ -81,11 +81,14 @@ def print_json(value: object) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, flexible: int = -1) -> Table:
-    """Return a table that fits: only the *flexible* column (by default the last) gives way, onto more lines."""
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, flexible: Sequence[int] = (-1,)
+) -> Table:
+    """Return a table that fits: only *flexible* columns (by default the last) give way, onto more lines."""
+    giving_way = {index % len(headings) for index in flexible}
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for index, heading in enumerate(headings):
-        drawn.add_column(heading, no_wrap=index != flexible % len(headings), overflow="fold")
+        drawn.add_column(heading, no_wrap=index not in giving_way, overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     return drawn

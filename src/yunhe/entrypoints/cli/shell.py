@@ -1,6 +1,7 @@
 """How a command line becomes a call: one command is imported, and what goes wrong is said with its remedy."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -10,10 +11,27 @@ from typing import Any, Protocol
 import typer
 from typer.core import TyperGroup
 
-from yunhe.entrypoints.cli.problems import show_problem, wants_json
+from yunhe.entrypoints.cli.problems import local_problem, show_problem, unforeseen, wants_json
 from yunhe.kernel.errors import InvalidInputError, YunheError
 
 INTERRUPTED = 130
+ELSEWHERE_CALLED = {
+    "bill": "cost",
+    "cancel": "stop",
+    "jobs": "ps",
+    "kill": "stop",
+    "launch": "run",
+    "list": "ps",
+    "ls": "ps",
+    "queue": "ps",
+    "ssh": "exec",
+    "start": "up",
+    "status": "ps",
+    "submit": "run",
+    "version": "--version",
+    "whoami": "config show",
+}
+"""What other tools call our commands."""
 
 
 class Verbatim(list[str]):
@@ -34,6 +52,7 @@ class Entry(Protocol):
 def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
     """Run *arguments* and return the exit code; what we refuse on purpose is told without a traceback."""
     as_json = wants_json(arguments)
+    _print_what_the_terminal_can()
     entry = commands.get(arguments[0]) if arguments else None
     if entry is not None and entry.given:
         arguments = [entry.module, *entry.given, *arguments[1:]]
@@ -46,7 +65,7 @@ def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
         show_problem(error, as_json=as_json)
         return 1
     except typer.TyperException as error:
-        show_problem(_usage_problem(error, commands), as_json=as_json)
+        show_problem(_usage_problem(error, arguments), as_json=as_json)
         return error.exit_code
     except typer.Abort:
         sys.stderr.write("\nNothing was done.\n")
@@ -54,6 +73,12 @@ def run(commands: Mapping[str, Entry], arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        show_problem(local_problem(error), as_json=as_json)
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last resort: a line for people, the traceback in a file
+        show_problem(unforeseen(error), as_json=as_json)
+        return 1
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -99,16 +124,38 @@ def _named(name: str, entry: Entry) -> Any:
     return typer.main.get_command(stub)
 
 
-def _usage_problem(error: typer.TyperException, commands: Mapping[str, Entry]) -> InvalidInputError:
+def _print_what_the_terminal_can() -> None:
+    """Let a terminal that knows no UTF-8 show a question mark where it cannot show more."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _usage_problem(error: typer.TyperException, arguments: list[str]) -> InvalidInputError:
     """Return what the parser refused in our own form."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "yunhe"
-    message = error.format_message().strip()
-    if message.startswith("No such command") and path == "yunhe":
-        word = message.split("'")[1]
-        close = get_close_matches(word, list(commands), n=1)
-        meant = f"Did you mean `yunhe {close[0]}`? " if close else ""
+    message = error.format_message().strip().replace("Value error, ", "")
+    if message.startswith("Usage: "):  # a group was called alone: its help is the message
+        names = ", ".join(context.command.list_commands(context))
         return InvalidInputError(
-            f"There is no command {word!r}.", remedy=f"{meant}`yunhe --help` lists them."
+            f"`{path}` needs one of: {names}.", remedy=f"`{path} --help` says what each does."
         )
-    return InvalidInputError(message, remedy=f"`{path} --help` shows how it is called.")
+    if message.startswith("No such command"):
+        return _unknown_command(message.split("'")[1], path, context.command.list_commands(context))
+    remedy = f"`{path} --help` shows how it is called."
+    if path == "yunhe run" and "--" not in arguments and message.startswith("No such option"):
+        remedy += " To run a command, put -- before it: yunhe run -- COMMAND."
+    return InvalidInputError(message, remedy=remedy)
+
+
+def _unknown_command(word: str, path: str, known: list[str]) -> InvalidInputError:
+    """Return that *path* has no command *word*, and which was probably meant."""
+    if path == "yunhe" and word in ELSEWHERE_CALLED:
+        close = [ELSEWHERE_CALLED[word]]
+    else:
+        begun = [name for name in known if name.startswith(word)]
+        close = begun or get_close_matches(word, known, n=1)
+    meant = f"Did you mean `{path} {close[0]}`? " if close else ""
+    name = word if path == "yunhe" else f"{path} {word}"
+    return InvalidInputError(f"There is no command {name!r}.", remedy=f"{meant}`{path} --help` lists them.")

@@ -20,7 +20,7 @@ def costs_table(report: CostReport, names: Mapping[str, str] = NO_NAMES) -> Tabl
         money = [show_money(report.amount_micros, sign), show_money(report.reserved_micros, sign)]
         rows.append(["total", "", "", "", "", "", *money])
     head = [report.by.upper(), "TIER", "CORE-h", "GiB-h", "IO", "NETWORK", "COST", "IF RESERVED"]
-    return table(head, rows, flexible=0)
+    return table(head, rows, flexible=(0,))
 
 
 def _row(line: CostLine, names: Mapping[str, str]) -> list[str]:

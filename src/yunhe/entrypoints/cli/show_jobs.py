@@ -40,7 +40,7 @@ def jobs_table(jobs: Sequence[Job], *, now: float) -> Table:
         ]
         for job in jobs
     ]
-    return table(["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES"], rows)
+    return table(["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES"], rows, flexible=(1, 3, 6))
 
 
 def asked(job: Job) -> Resources:
@@ -59,7 +59,8 @@ def used_text(job: Job) -> str:
     """Return what a job used, all attempts together."""
     core_s = sum(attempt.meters.cpu_us for attempt in job.attempts) / 1e6
     peak_mib = max((attempt.meters.memory_peak_mib for attempt in job.attempts), default=0)
-    return f"used {core_s:.{1 if core_s >= 1 else 2}f} core-s, {show_memory(peak_mib)} peak"
+    peak = f", {show_memory(peak_mib)} peak" if peak_mib else ""  # over before the first sample: not seen
+    return f"used {core_s:.{1 if core_s >= 1 else 2}f} core-s{peak}"
 
 
 def cost_text(report: CostReport) -> str:

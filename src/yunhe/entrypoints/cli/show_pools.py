@@ -50,7 +50,11 @@ def pools_table(pools: Sequence[Pool]) -> Table:
                 pool.reason or "; ".join(pool.notices),
             ]
         )
-    return table(["POOL", "KIND", "WHERE", "STATE", "CORES IN USE", "MEMORY IN USE", "LIMITS", "NOTE"], rows)
+    return table(
+        ["POOL", "KIND", "WHERE", "STATE", "CORES IN USE", "MEMORY IN USE", "LIMITS", "NOTE"],
+        rows,
+        flexible=(0, 4, 5, 7),
+    )
 
 
 def check_line(check: Check) -> Text:

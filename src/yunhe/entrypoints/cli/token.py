@@ -74,7 +74,7 @@ def ls(*, output: OutputOption = Format.TABLE) -> None:
         ]
         for key in keys
     ]
-    out().print(table(["", "KEY", "NAME", "STATE", "MADE", "LAST USED"], rows, flexible=2))
+    out().print(table(["", "KEY", "NAME", "STATE", "MADE", "LAST USED"], rows, flexible=(2,)))
 
 
 def _standing(key: Key, now: float) -> str:

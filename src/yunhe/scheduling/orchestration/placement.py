@@ -49,6 +49,12 @@ class Sitting:
         """By shape: jobs of one shape wait for the same thing, so one answer serves them all."""
         self.placed: list[tuple[AnyRow, Placed]] = []
         self._cycle = Cycle(check_snapshot(snapshot))
+        self.world = (snapshot.pools, snapshot.node_ids, self.totals, promised)
+
+    def learn_from(self, before: "Sitting | None") -> None:
+        """Take over who must wait from a sitting on the very same world, where nothing can have changed for them."""
+        if before is not None and not before.placed and before.world == self.world:
+            self.waiting |= before.waiting
 
     def judge(self, page: list[AnyRow]) -> None:
         """Decide for each job in order; one that must wait holds nobody up."""
@@ -84,6 +90,7 @@ class Placer:
         self._lease_s = lease_s
         self._taken = taken
         self._woken = anyio.Event()
+        self._before: Sitting | None = None
 
     def wake(self) -> None:
         """Say that something changed: a job came, or room did."""
@@ -93,28 +100,31 @@ class Placer:
         """Place until cancelled."""
         while True:
             self._woken = anyio.Event()
+            began = anyio.current_time()
             if await self.cycle() < PLACED_PER_CYCLE:
+                took_s = anyio.current_time() - began
                 with anyio.move_on_after(TICK_S):
                     await self._woken.wait()
-                    await anyio.sleep(GATHER_S)
+                    await anyio.sleep(max(GATHER_S, took_s))  # at most half of the time goes into placing
 
     async def cycle(self) -> int:
         """Go through the pending jobs once, and return how many were placed."""
-        sitting: Sitting | None = None
+        if not await self._database.read(_anything_pending):
+            return 0
+        promised = await self._database.read(store.promised)
+        sitting = Sitting(await self._perception.snapshot(promised), promised)
+        sitting.learn_from(self._before)
+        self._before = sitting
         after = ""
-        while sitting is None or len(sitting.placed) < PLACED_PER_CYCLE:
-            known = set(sitting.waiting) if sitting else set[str]()
-            page = await self._database.read(lambda c, k=known, a=after: _pending(c, k, a, self._clock()))
+        while len(sitting.placed) < PLACED_PER_CYCLE:
+            page = await self._database.read(
+                lambda c, a=after: _pending(c, sitting.waiting, a, self._clock())
+            )
             if not page:
                 break
-            if sitting is None:
-                promised = await self._database.read(store.promised)
-                sitting = Sitting(await self._perception.snapshot(promised), promised)
             after = page[-1].id
             # Judging is pure and may take a while: in a thread it holds up nobody.
             await anyio.to_thread.run_sync(sitting.judge, page)
-        if sitting is None:
-            return 0
         if sitting.waiting:
             await self._explain(sitting.waiting)
         if sitting.placed:
@@ -192,6 +202,12 @@ class Placer:
         )
         store.tell(connection, JobId(row.id), row.project_id, JobState.STARTING, now)
         return True
+
+
+def _anything_pending(connection: Connection) -> bool:
+    return (
+        connection.scalar(sa.select(JOBS.c.id).where(JOBS.c.state == JobState.PENDING).limit(1)) is not None
+    )
 
 
 def _pending(connection: Connection, waiting: Iterable[str], after: str, now: float) -> list[AnyRow]:

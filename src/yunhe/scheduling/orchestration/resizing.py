@@ -8,6 +8,7 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import JobId, NodeId
 from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import show_cpu, show_memory
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.events import JOB_ASKED
@@ -42,8 +43,11 @@ def intend(
     grown = attempt.resources.shortfall(held)
     short = total.shortfall(others.plus(grown))
     if short.cpu_millis or short.memory_mib:
+        cores = [f"{show_cpu(short.cpu_millis)} cores"] if short.cpu_millis else []
+        memory = [show_memory(short.memory_mib)] if short.memory_mib else []
+        node = attempt.node_id.rpartition("/")[2]
         raise ConflictError(
-            f"Node {attempt.node_id} has no room for that: {short.cpu_millis / 1000:g} cores and {short.memory_mib} MiB are missing.",
+            f"Node {node} has no room for that: it lacks {' and '.join(cores + memory)}.",
             remedy="Ask for less, or stop something there.",
         )
     ordered = connection.execute(

@@ -68,9 +68,9 @@ class OrchestrationService:
         now = self._clock()
 
         def write(connection: Connection) -> tuple[Job, ...]:
-            ids = store.insert_jobs(connection, orders, now)
+            jobs = store.insert_jobs(connection, orders, now)
             failpoint("submit-before-commit")
-            return store.read_many(connection, ids)
+            return jobs
 
         jobs = await self._database.write(write)
         failpoint("submit-after-commit")

@@ -25,7 +25,7 @@ from yunhe.scheduling.orchestration.model import Demand
 from yunhe.scheduling.orchestration.states import JobState, follow
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, LOGS, WAITS
 from yunhe.storage import leases, outbox
-from yunhe.storage.database import AnyRow, insert_if_missing
+from yunhe.storage.database import AnyRow, insert_if_missing, insert_missing
 
 WAITS_KEPT_S = 86400.0
 
@@ -79,23 +79,34 @@ def shape_of(demand: Demand) -> str:
     return hashlib.blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
-def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) -> list[JobId]:
-    """Write new jobs; those whose ID is known already stay as they are."""
+def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) -> tuple[Job, ...]:
+    """Write new jobs and return them; those whose ID is known already are returned as they are."""
     wanted = {order.demand.job_id: order for order in orders}
-    known = set(connection.scalars(sa.select(JOBS.c.id).where(JOBS.c.id.in_(list(wanted)))))
-    rows = [_new_row(order, now) for job_id, order in wanted.items() if job_id not in known]
-    if rows:
-        connection.execute(JOBS.insert(), rows)
-        outbox.append_many(
-            connection,
-            JOB_CHANGED,
-            now,
-            {
-                row["id"]: JobChanged(job_id=row["id"], project_id=row["project_id"], state=JobState.PENDING)
-                for row in rows
-            },
-        )
-    return list(wanted)
+    new = insert_missing(connection, JOBS, [_new_row(order, now) for order in wanted.values()])
+    facts: dict[str, JobChanged] = {
+        job_id: JobChanged(job_id=job_id, project_id=order.demand.project_id, state=JobState.PENDING)
+        for job_id, order in wanted.items()
+        if job_id in new
+    }
+    if facts:
+        outbox.append_many(connection, JOB_CHANGED, now, facts)
+    known = [job_id for job_id in wanted if job_id not in new]
+    before = {job.id: job for job in read_many(connection, known)} if known else {}
+    return tuple(before.get(job_id) or _new_job(order, now) for job_id, order in wanted.items())
+
+
+def _new_job(order: JobOrder, now: float) -> Job:
+    """Return a job as it is when it was just accepted."""
+    return Job(
+        id=order.demand.job_id,
+        name=order.name,
+        project_id=order.demand.project_id,
+        submitted_by=order.submitted_by,
+        state=JobState.PENDING,
+        submitted_at=now,
+        demand=order.demand,
+        retries=order.retries,
+    )
 
 
 def _new_row(order: JobOrder, now: float) -> dict[str, Any]:

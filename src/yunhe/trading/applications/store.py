@@ -24,7 +24,7 @@ def first_answer(
 ) -> list[JobId]:
     """Return the job IDs this key stands for: *answer* the first time, what was kept every other time."""
     job_ids, now = answer
-    insert_if_missing(
+    first = insert_if_missing(
         connection,
         SUBMISSIONS,
         user_id=user_id,
@@ -33,6 +33,8 @@ def first_answer(
         job_ids=msgspec.json.encode(job_ids),
         at=now,
     )
+    if first:
+        return job_ids
     mine = (SUBMISSIONS.c.user_id == user_id) & (SUBMISSIONS.c.key == key)
     row = connection.execute(sa.select(SUBMISSIONS).where(mine)).one()
     if row.body_digest != body_digest:

@@ -475,4 +475,7 @@ def _kind(value: object) -> str:
 def _one_line(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or error.context}."
     return " ".join(str(error).split())[:300]

@@ -170,7 +170,7 @@ _FIELDS: dict[str, Schema] = {
     "policy": {
         "type": "string",
         "enum": [str(policy) for policy in Policy],
-        "description": "What decides between pools that fit: `cheapest`, `nearest` or `balanced` (when not said).",
+        "description": "What decides between pools that fit: `cheapest`, `nearest`, `fastest`, `greenest`, `lowest-latency` or `balanced` (when not said).",
     },
     "weights": {
         "type": "object",

@@ -1,0 +1,36 @@
+"""Submitting: the same key has one answer, also while the first call is still under way."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from integration.platform.stage import with_a_pool
+from yunhe.infrastructure.fake.kind import FakeKind
+from yunhe.kernel.ids import JobId
+from yunhe.runtime.settings import Role, Settings
+from yunhe.runtime.start import running
+from yunhe.scheduling.orchestration.jobs import JobFilter
+from yunhe.trading.applications.model import Submission
+from yunhe.trading.demand.model import Task
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_key_repeated_at_once_makes_the_jobs_once(database_url: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, database_url=database_url, role=Role.API)
+    async with running(settings, kinds={"fake": FakeKind()}) as platform:
+        who = await with_a_pool(platform)
+        batch = tuple(Submission(task=Task(name=f"task-{n}", run="true\n")) for n in range(300))
+        answers: list[list[JobId]] = []
+
+        async def submit() -> None:
+            jobs = await platform.applications.submit(who, batch, idempotency_key="the-key")
+            answers.append([job.id for job in jobs])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(submit)
+        assert answers == [answers[0]] * 6
+        page = await platform.orchestration.jobs(JobFilter(limit=1000))
+        assert sorted(job.id for job in page.jobs) == sorted(answers[0])
