@@ -10,7 +10,7 @@ import numpy as np
 
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Held
+from yunhe.scheduling.orchestration.cycle import Cycle, Fit
 from yunhe.scheduling.orchestration.model import Alternative, DataNeed, Demand, Policy
 from yunhe.scheduling.orchestration.score_kernels import HOURS
 from yunhe.scheduling.perception.snapshot import Snapshot
@@ -111,19 +111,17 @@ class Engine:
 
     def _try(self, index: int, now: float) -> None:
         demand = self._demand(index)
-        fit = self._cycle.find(demand)
-        if fit is None:
+        placed = self._cycle.place(demand)
+        if placed is None:
             task = self._tasks[index]
             shape = (-task.priority, task.resources, task.members, task.pools, task.data)
             self._waiting.setdefault(shape, deque()).append(index)
         else:
-            self._start(index, demand, fit, now)
+            self._start(index, demand, placed[0], now)
 
     def _start(self, index: int, demand: Demand, fit: Fit, now: float) -> None:
         task, option, pool = self._tasks[index], fit.option, fit.pool
-        members = tuple([(member, option.ask.amount) for member in fit.members])
-        self._cycle.hold(demand.job_id, Held(members, (), ()))
-        terms = option.terms(pool)
+        terms = self._cycle.shown(demand, fit).terms
         speed = float(self._cycle.appraiser.columns.speed[pool])
         hours = task.run_s / (speed if speed == speed else 1.0) / 3600  # noqa: PLR0124 - NaN: unknown
         before_s = (terms["wait_s"] or 0.0) + (terms["data_s"] or 0.0)
@@ -167,10 +165,10 @@ class Engine:
             line = self._waiting[shape]
             while line:
                 demand = self._demand(line[0])
-                fit = self._cycle.find(demand)
-                if fit is None:
+                placed = self._cycle.place(demand)
+                if placed is None:
                     break
-                self._start(line.popleft(), demand, fit, now)
+                self._start(line.popleft(), demand, placed[0], now)
             if not line:
                 del self._waiting[shape]
 

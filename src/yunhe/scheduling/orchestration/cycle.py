@@ -11,12 +11,21 @@ from typing import NamedTuple
 import numpy as np
 
 from yunhe.kernel.ids import JobId
+from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration import kernels, score_kernels
 from yunhe.scheduling.orchestration.compiling import compile_kernels
 from yunhe.scheduling.orchestration.kernels import BLOCK, Ask, IntArray, Room
 from yunhe.scheduling.orchestration.model import Demand, Domain
-from yunhe.scheduling.orchestration.options import ANY_NUMBER, NO_DEVICES, Appraiser, Option
+from yunhe.scheduling.orchestration.options import (
+    ANY_NUMBER,
+    NO_DEVICES,
+    Appraiser,
+    Option,
+    Shown,
+    amount_of,
+)
 from yunhe.scheduling.orchestration.packing import Packer
+from yunhe.scheduling.orchestration.present import shown_in
 from yunhe.scheduling.orchestration.routes import Router
 from yunhe.scheduling.perception.model import TypicalAsk
 from yunhe.scheduling.perception.snapshot import Snapshot
@@ -186,10 +195,64 @@ class Cycle:
 
     # --- reserve
 
+    def place(self, demand: Demand) -> tuple[Fit, tuple[Resources, ...]] | None:
+        """Find a place for *demand* and keep it: where, and what each member gets; None when nowhere can take it."""
+        alternative = demand.alternatives[0]
+        option = self.appraiser.option(demand, 0)
+        if (
+            demand.members > 1
+            or demand.spread is not None
+            or len(demand.alternatives) > 1
+            or option.ask.amount[3] > 0
+            or alternative.up_to is not None
+            or self.packer is not None
+        ):
+            fit = self.find(demand)
+            if fit is None:
+                return None
+            given = self.given(demand, fit)
+            held = zip(fit.members, map(amount_of, given), strict=True)
+            self.hold(demand.job_id, Held(tuple(held), self.shown(demand, fit).moves.links, demand.groups))
+            return fit, given
+        if option.full_since == self._given_back:
+            return None
+        pool, row = kernels.pick_and_take(self.room, option.order, option.ask, self._chosen)
+        if pool < 0:
+            option.full_since = self._given_back
+            return None
+        member = Member(pool, row, NO_DEVICES)
+        fit = Fit(0, option, pool, (member,))
+        held = Held(((member, option.ask.amount),), self.shown(demand, fit).moves.links, demand.groups)
+        self._keep(demand.job_id, held)
+        return fit, (alternative.resources,)
+
+    def shown(self, demand: Demand, fit: Fit) -> Shown:
+        """Return what a fit comes to, as people read it."""
+        return shown_in(demand, fit.option, fit.pool, self.appraiser.columns, self.snapshot.network.sites)
+
+    def given(self, demand: Demand, fit: Fit) -> tuple[Resources, ...]:
+        """Return what each member gets: what was asked, or as much of a range as its node has free."""
+        alternative = demand.alternatives[fit.alternative]
+        if alternative.up_to is None or len(fit.members) != 1:
+            return (alternative.resources,) * len(fit.members)
+        least, most = alternative.resources, alternative.up_to
+        cpu, memory, disk, _ = self.room.free[fit.members[0].row].tolist()
+        grown = Resources(
+            cpu_millis=max(least.cpu_millis, min(most.cpu_millis, cpu)),
+            memory_mib=max(least.memory_mib, min(most.memory_mib, memory)),
+            disk_mib=max(least.disk_mib, min(most.disk_mib, disk)),
+            accelerators=least.accelerators,
+        )
+        return (grown,)
+
     def hold(self, job_id: JobId, held: Held) -> None:
         """Keep what a placement takes from everybody else, until it is released."""
         for member, amount in held.members:
             self._shift(member, amount, -1)
+        self._keep(job_id, held)
+
+    def _keep(self, job_id: JobId, held: Held) -> None:
+        """Note a placement whose room on nodes is taken already."""
         for links, mbps in held.links:
             self.router.take(links, mbps)
         for group in held.groups:

@@ -10,21 +10,17 @@ import numpy as np
 
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.columns import cost_per_hour_micros
-from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Held, Member
+from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Member
 from yunhe.scheduling.orchestration.explain import refusal_in, smallest_change
 from yunhe.scheduling.orchestration.model import (
-    Alternative,
     Assignment,
     Candidate,
     Decision,
     Demand,
     Placed,
     Rejection,
-    Route,
-    Transfer,
     Waiting,
 )
-from yunhe.scheduling.orchestration.options import Option, amount_of
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
 __all__ = [
@@ -71,17 +67,16 @@ def decide_in(demand: Demand, cycle: Cycle) -> Decision:
         )
     if spans:
         candidates = (_candidate(demand, cycle, fit), *candidates)
-    return _placed(demand, cycle, fit, candidates, rejections)
+    return _placed(demand, cycle, fit, cycle.given(demand, fit), candidates, rejections)
 
 
 def place_in(demand: Demand, cycle: Cycle) -> Decision:
     """Decide for *demand* in *cycle* and reserve what it takes; the decision is short."""
-    fit = cycle.find(demand)
-    if fit is None:
+    placed = cycle.place(demand)
+    if placed is None:
         return Waiting(rejected=(), smallest_change="", snapshot_version=cycle.snapshot.version)
-    decision = _placed(demand, cycle, fit, (_candidate(demand, cycle, fit),), ())
-    cycle.hold(demand.job_id, _held(demand, fit, decision))
-    return decision
+    fit, given = placed
+    return _placed(demand, cycle, fit, given, (_candidate(demand, cycle, fit),))
 
 
 def considered(
@@ -116,141 +111,49 @@ def _order(demand: Demand, fit: Fit) -> tuple[int, float, int, float, int]:
 
 
 def _candidate(demand: Demand, cycle: Cycle, fit: Fit) -> Candidate:
-    facts = cycle.snapshot.pools[fit.pool]
+    facts, shown = cycle.snapshot.pools[fit.pool], cycle.shown(demand, fit)
     return Candidate(
-        pool_id=facts.id,
-        pool_name=facts.name,
-        node_id=cycle.snapshot.node_ids[fit.members[0].row],
-        alternative=fit.alternative,
-        score=float(fit.option.score[fit.pool]),
-        terms=fit.option.terms(fit.pool),
-        estimated=_estimated(demand, cycle, fit.option, fit.pool),
+        facts.id,
+        facts.name,
+        cycle.snapshot.node_ids[fit.members[0].row],
+        fit.alternative,
+        shown.score,
+        shown.terms,
+        shown.estimated,
     )
-
-
-def _estimated(demand: Demand, cycle: Cycle, option: Option, pool: int) -> tuple[str, ...]:
-    """Name the terms that rest on an assumption: an hour's run, or a latency from the distance."""
-    names: list[str] = []
-    if demand.run_s is None and not np.isnan(cycle.appraiser.columns.speed[pool]):
-        names.append("run_s")
-    if demand.run_s is None and not np.isnan(cycle.appraiser.columns.kw_per_core[pool]):
-        names.append("carbon_g")
-    if pool in option.survey.estimated_latency:
-        names.append("latency_ms")
-    return tuple(names)
 
 
 def _placed(
     demand: Demand,
     cycle: Cycle,
     fit: Fit,
+    given: tuple[Resources, ...],
     candidates: tuple[Candidate, ...],
-    rejected: tuple[Rejection, ...],
+    rejected: tuple[Rejection, ...] = (),
 ) -> Placed:
-    chosen = candidates[0]
+    snapshot, shown = cycle.snapshot, cycle.shown(demand, fit)
     return Placed(
-        assignments=_assignments(demand, cycle, fit),
-        score=chosen.score,
-        terms=chosen.terms,
-        candidates=candidates,
-        rejected=rejected,
-        snapshot_version=cycle.snapshot.version,
-        transfers=_transfers(cycle, fit),
-        routes=_routes(cycle, fit),
-    )
-
-
-def _assignments(demand: Demand, cycle: Cycle, fit: Fit) -> tuple[Assignment, ...]:
-    alternative = demand.alternatives[fit.alternative]
-    grows = alternative.up_to is not None and len(fit.members) == 1
-    return tuple(
-        [
-            Assignment(
-                cycle.snapshot.pools[member.pool].id,
-                cycle.snapshot.node_ids[member.row],
-                _grown(alternative, cycle, member.row) if grows else alternative.resources,
-                devices=_devices(cycle, member) if member.devices.size else (),
-            )
-            for member in fit.members
-        ]
-    )
-
-
-def _devices(cycle: Cycle, member: Member) -> tuple[int, ...]:
-    first = int(cycle.snapshot.device_start[member.row])
-    return tuple([device - first for device in member.devices[:, 0].tolist()])
-
-
-def _grown(alternative: Alternative, cycle: Cycle, row: int) -> Resources:
-    """Return as much of a range as the node has free."""
-    least, most = alternative.resources, alternative.up_to or alternative.resources
-    cpu, memory, disk, _ = (int(value) for value in cycle.room.free[row])
-    return Resources(
-        cpu_millis=max(least.cpu_millis, min(most.cpu_millis, cpu)),
-        memory_mib=max(least.memory_mib, min(most.memory_mib, memory)),
-        disk_mib=max(least.disk_mib, min(most.disk_mib, disk)),
-        accelerators=least.accelerators,
-    )
-
-
-def _transfers(cycle: Cycle, fit: Fit) -> tuple[Transfer, ...]:
-    sites = cycle.snapshot.network.sites
-    return tuple(
-        [
-            Transfer(
-                dataset=parcel.need.dataset,
-                sites=tuple([sites[site] for site in delivery.way.sites]),
-                mode=mode,
-                seconds=_known(delivery.seconds),
-                cost=_known(delivery.cost),
-                rate_mbps=parcel.need.rate_mbps if delivery.way.links else None,
-                links=delivery.way.links,
-            )
-            for parcel, delivery, mode in fit.option.survey.parts[fit.pool].deliveries
-        ]
-    )
-
-
-def _routes(cycle: Cycle, fit: Fit) -> tuple[Route, ...]:
-    sites = cycle.snapshot.network.sites
-    return tuple(
-        [
-            Route(
-                purpose=flow.traffic.site,
-                sites=tuple([sites[site] for site in flow.way.sites]),
-                mbps=flow.traffic.mbps,
-                latency_ms=_known(flow.way.latency_ms),
-                links=flow.way.links,
-            )
-            for flow in fit.option.survey.parts[fit.pool].flows
-        ]
-    )
-
-
-def _known(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
-def _held(demand: Demand, fit: Fit, decision: Placed) -> Held:
-    asked = fit.option.ask.amount
-    grows = demand.alternatives[fit.alternative].up_to is not None
-    return Held(
-        members=tuple(
+        assignments=tuple(
             [
-                (member, amount_of(assignment.resources) if grows else asked)
-                for member, assignment in zip(fit.members, decision.assignments, strict=True)
+                Assignment(
+                    snapshot.pools[member.pool].id,
+                    snapshot.node_ids[member.row],
+                    resources,
+                    _devices(snapshot, member) if member.devices.size else (),
+                )
+                for member, resources in zip(fit.members, given, strict=True)
             ]
         ),
-        links=reserved_links(decision),
-        groups=demand.groups,
+        score=shown.score,
+        terms=shown.terms,
+        candidates=candidates,
+        rejected=rejected,
+        snapshot_version=snapshot.version,
+        transfers=shown.moves.transfers,
+        routes=shown.moves.routes,
     )
 
 
-def reserved_links(decision: Placed) -> tuple[tuple[tuple[int, ...], float], ...]:
-    """Return the bandwidth a decision reserves: (links, Mbit/s) for each route and each transfer at a fixed rate."""
-    if not decision.routes and not decision.transfers:
-        return ()
-    return tuple(
-        [(route.links, route.mbps) for route in decision.routes]
-        + [(one.links, one.rate_mbps) for one in decision.transfers if one.rate_mbps is not None]
-    )
+def _devices(snapshot: Snapshot, member: Member) -> tuple[int, ...]:
+    first = int(snapshot.device_start[member.row])
+    return tuple([device - first for device in member.devices[:, 0].tolist()])

@@ -18,6 +18,7 @@ KERNELS = (
     "shift",
     "place_members",
     "pick",
+    "pick_and_take",
 )
 
 BLOCK = 64
@@ -212,3 +213,11 @@ def pick(room: Room, scores: FloatArray, ask: Ask, chosen: IntArray) -> tuple[in
             row = best_node(room, best, ask, chosen)
             if row >= 0:
                 return best, row
+
+
+def pick_and_take(room: Room, scores: FloatArray, ask: Ask, chosen: IntArray) -> tuple[int, int]:
+    """Do what ``pick`` does for an ask without accelerators, and take it there."""
+    pool, row = pick(room, scores, ask, chosen)
+    if pool >= 0:
+        shift(room, pool, row, ask.amount, chosen[:0], -1)
+    return pool, row

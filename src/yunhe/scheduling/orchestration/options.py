@@ -5,6 +5,7 @@ What depends on a demand's constraints but not on its size is worked out once an
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from yunhe.scheduling.orchestration import score_kernels
 from yunhe.scheduling.orchestration.columns import PoolColumns
 from yunhe.scheduling.orchestration.kernels import Ask, ByteArray, FloatArray, IntArray
 from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain
-from yunhe.scheduling.orchestration.reach import Refusal, Survey, survey
+from yunhe.scheduling.orchestration.reach import Moves, Refusal, Survey, survey
 from yunhe.scheduling.orchestration.routes import Router
 from yunhe.scheduling.orchestration.rules import (
     Limit,
@@ -27,7 +28,6 @@ from yunhe.scheduling.orchestration.score import (
     MONEY,
     TERMS_OF_POLICY,
     facts_of,
-    shown_terms,
     table_of,
     weights_of,
     worth_of,
@@ -50,6 +50,15 @@ class Screen:
     """Alternative by alternative: pool → why it is out."""
 
 
+class Shown(NamedTuple):
+    """What every placement of an option in one pool has in common, as people read it."""
+
+    score: float
+    terms: dict[str, float | None]
+    estimated: tuple[str, ...]
+    moves: Moves
+
+
 @dataclass(eq=False)
 class Option:
     """One alternative of a demand, scored in every pool."""
@@ -64,16 +73,10 @@ class Option:
     limits: list[Limit]
     survey: Survey
     refusals: dict[int, Refusal]
-    shown: dict[int, dict[str, float | None]] = field(default_factory=dict[int, dict[str, float | None]])
-    """Pool → its terms as people read them, once asked for."""
+    shown: dict[int, Shown] = field(default_factory=dict[int, Shown])
+    """Pool → what a placement there comes to, once asked for; see ``present``."""
     full_since: int = -1
     """The state of the cycle in which this found no room; room can only have shrunk until something is given back."""
-
-    def terms(self, pool: int) -> dict[str, float | None]:
-        """Return the terms of one pool as people read them."""
-        if pool not in self.shown:
-            self.shown[pool] = shown_terms(self.table, pool)
-        return self.shown[pool]
 
 
 class Appraiser:
@@ -95,6 +98,7 @@ class Appraiser:
 
     def option(self, demand: Demand, alternative: int) -> Option:
         """Return one alternative, scored in every pool."""
+        screen_key, survey_key = self._screen_key(demand), self._survey_key(demand)
         key = (
             alternative,
             demand.alternatives[alternative].resources,
@@ -106,14 +110,15 @@ class Appraiser:
             demand.interruptible,
             (demand.deadline_at, demand.budget_micros, demand.budget_per_hour_micros),
             (demand.reliability_min, demand.max_latency_ms),
-            self._screen_key(demand),
-            self._survey_key(demand),
+            screen_key,
+            survey_key,
         )
         option = self._options.get(key)
         if option is None:
             if len(self._options) >= REMEMBERED:
                 self._options.clear()
-            option = self._options[key] = self._make_option(demand, alternative)
+            screen, found = self._screen(demand, screen_key), self._survey(demand, survey_key)
+            option = self._options[key] = self._make_option(demand, alternative, screen, found)
         return option
 
     def close_pool(self, pool: int) -> None:
@@ -156,8 +161,7 @@ class Appraiser:
             self.router.version,
         )
 
-    def _screen(self, demand: Demand) -> Screen:
-        key = self._screen_key(demand)
+    def _screen(self, demand: Demand, key: object) -> Screen:
         screen = self._screens.get(key)
         if screen is None:
             if len(self._screens) >= REMEMBERED:
@@ -179,8 +183,7 @@ class Appraiser:
                 found[row] = refusal
         return found
 
-    def _survey(self, demand: Demand) -> Survey:
-        key = self._survey_key(demand)
+    def _survey(self, demand: Demand, key: object) -> Survey:
         found = self._surveys.get(key)
         if found is None:
             if len(self._surveys) >= REMEMBERED:
@@ -189,9 +192,8 @@ class Appraiser:
             found = self._surveys[key] = survey(demand, self.snapshot, self.columns, self.router, worth)
         return found
 
-    def _make_option(self, demand: Demand, alternative: int) -> Option:
+    def _make_option(self, demand: Demand, alternative: int, screen: Screen, found: Survey) -> Option:
         resources = demand.alternatives[alternative].resources
-        screen, found = self._screen(demand), self._survey(demand)
         table = table_of(demand, resources, self._facts, found.reach, self.columns)
         refusals = screen.refusals[alternative]
         if found.refusals:

@@ -10,7 +10,7 @@ import numpy as np
 
 from yunhe.kernel.places import Place
 from yunhe.scheduling.orchestration.columns import PoolColumns
-from yunhe.scheduling.orchestration.model import Demand, Traffic, TransferMode
+from yunhe.scheduling.orchestration.model import Demand, Route, Traffic, Transfer, TransferMode
 from yunhe.scheduling.orchestration.routes import (
     MBIT_PER_MIB,
     MIB_PER_GIB,
@@ -45,6 +45,15 @@ class Parts(NamedTuple):
     flows: tuple[Flow, ...] = ()
 
 
+class Moves(NamedTuple):
+    """What moves over the network if work goes to one pool, as people read it."""
+
+    transfers: tuple[Transfer, ...]
+    routes: tuple[Route, ...]
+    links: tuple[tuple[tuple[int, ...], float], ...]
+    """The bandwidth it reserves: links, and Mbit/s on each."""
+
+
 class Refusal(NamedTuple):
     """A rule's no, before it is said of a certain pool."""
 
@@ -60,6 +69,8 @@ class Survey:
     parts: list[Parts]
     refusals: dict[int, Refusal] = field(default_factory=dict[int, Refusal])
     estimated_latency: set[int] = field(default_factory=set[int])
+    moves: dict[int, Moves] = field(default_factory=dict[int, Moves])
+    """Pool → what moves if work goes there, as people read it, once asked for; see ``present``."""
 
 
 def survey(demand: Demand, snapshot: Snapshot, columns: PoolColumns, router: Router, worth: Worth) -> Survey:
