@@ -51,7 +51,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("doctor", "Check that everything works; each fault with its remedy", PLATFORM),
     "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
     "availability": Command("availability", "Plan how few services meet an availability target, exactly"),
-    "flex": Command("flex", "Oversubscription and right-sizing from usage: assess, recommend, explain"),
+    "flex": Command("flex", "Oversubscribe and right-size from real usage"),
 }
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 
