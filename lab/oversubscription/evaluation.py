@@ -12,7 +12,7 @@ from lab.oversubscription.methods import DEFAULT, MAIN, STATED, Method, methods
 from yunhe.flexible.estimators import Estimator, Question, aligned, fixed_ratio
 from yunhe.flexible.margin import Step, Trial, walk_forward
 from yunhe.flexible.packing import first_fit, host_usage, limits_at
-from yunhe.flexible.replay import Outcome, Schedule, Window, judge, place, windows
+from yunhe.flexible.replay import Outcome, Schedule, Window, judge, place, place_by, windows
 from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
 
 FEWEST_HOSTS, FEWEST_PER_HOST = 20, 8
@@ -168,13 +168,10 @@ def _rate(window: Window, placement: Ints, capacity: float) -> tuple[float, floa
 def _sweep_ratios(result: Evaluation, window: Window) -> None:
     capacity = result.hosts.cores
     rates = [
-        _rate(window, _placed(window, fixed_ratio(float(ratio)), capacity), capacity) for ratio in RATIOS
+        _rate(window, place_by(window, fixed_ratio(float(ratio)), Question(MAIN, capacity)), capacity)
+        for ratio in RATIOS
     ]
     result.sweeps.setdefault("fixed ratio", []).append(np.array(rates))
-
-
-def _placed(window: Window, estimator: Estimator, capacity: float) -> Ints:
-    return place(window, estimator.load(window.history, Question(MAIN, capacity)), capacity, capacity)
 
 
 def _idle_and_hot(window: Window, placement: Ints, capacity: float) -> tuple[float, float]:
