@@ -31,6 +31,21 @@ LIMIT_MS = 1.0
 """The range in which one request against 10,000 hosts must stay (median, one core)."""
 
 
+class MeasuredFleet(SpectralFleet):
+    """A fleet that can be filled quickly and says how much a request reads."""
+
+    def repeat_first(self, count: int) -> None:
+        """Make every host like one of the first *count*, in turn."""
+        source = np.arange(len(self._low)) % count
+        self._low, self._high, self._tail = self._low[source], self._high[source], self._tail[source]
+        self._members = [dict(self._members[host]) for host in source]
+
+    def read_bytes(self, spectrum: Spectra) -> int:
+        """Return how many bytes of hosts a request reads."""
+        rest = self._where_the_rest_matters((spectrum * self._window)[self._split :])
+        return self._low.nbytes + len(rest) * self._high.shape[1] * self._high.itemsize
+
+
 class Timing(NamedTuple):
     """Milliseconds of many runs: the middle one, the fastest, and the slowest but one in a hundred."""
 
@@ -50,10 +65,10 @@ def timed(work: Callable[[], object], runs: int) -> Timing:
     return Timing(float(np.median(taken)), min(taken), float(np.quantile(taken, 0.99)))
 
 
-def empty_fleet(hosts: int) -> SpectralFleet:
+def empty_fleet(hosts: int) -> MeasuredFleet:
     """Return a fleet with one instance on each host: no spectrum vanishes, so everything must be read."""
     grid = grid_for_host(CAPACITY, BINS)
-    fleet = SpectralFleet(hosts, grid, CAPACITY)
+    fleet = MeasuredFleet(hosts, grid, CAPACITY)
     fleet.add(0, "alone", fleet.spectrum(newcomers(2, grid)[1]))
     fleet.repeat_first(1)
     return fleet
@@ -61,14 +76,14 @@ def empty_fleet(hosts: int) -> SpectralFleet:
 
 def filled_fleet(
     hosts: int, dtype: type[np.float32] | type[np.float64]
-) -> tuple[SpectralFleet, list[Histogram]]:
+) -> tuple[MeasuredFleet, list[Histogram]]:
     """Return a fleet of 64 different hosts repeated over it, and what the instances on each of those use together.
 
     Each has 10 to 40 instances with a week of samples, so that they fill half to all of it.
     """
     random = np.random.default_rng(1)
     grid = grid_for_host(CAPACITY, BINS)
-    fleet = SpectralFleet(hosts, grid, CAPACITY, dtype)
+    fleet = MeasuredFleet(hosts, grid, CAPACITY, dtype)
     on_host: list[Histogram] = []
     for host in range(DIFFERENT_HOSTS):
         count = int(random.integers(10, 41))
@@ -140,7 +155,7 @@ def measure() -> None:
     _aligned()
 
 
-def _say(what: str, fleet: SpectralFleet, spectrum: Spectra, one: Timing, read_gb_s: float) -> None:
+def _say(what: str, fleet: MeasuredFleet, spectrum: Spectra, one: Timing, read_gb_s: float) -> None:
     size = fleet.read_bytes(spectrum)
     moved = size / one.best_ms / 1e6
     cached = size < CACHE_BYTES and moved > read_gb_s

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from lab.oversubscription.datasets import DataSet, load_folder
+from lab.oversubscription.datasets import DataSet, load_folder, part_of
 from lab.oversubscription.evaluation import Evaluation, evaluate
 from lab.oversubscription.placements import PlacementFile
 from lab.oversubscription.printing import (
@@ -36,6 +36,7 @@ def main() -> int:
         return 1
     began = time.perf_counter()
     sets, skipped = load_folder(folder, options.sets)
+    sets = [part_of(data, options.share, options.seed) for data in sets]
     if not sets:
         print(
             f"✗ No set of a known form in {folder}.\n  → See docs/lab/oversubscription.md.", file=sys.stderr

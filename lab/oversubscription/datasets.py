@@ -15,7 +15,7 @@ several samples in a slot are averaged, and a gap of up to 15 minutes holds the 
 import gzip
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,6 +78,15 @@ def load_folder(folder: Path, wanted: Sequence[str]) -> tuple[list[DataSet], lis
             skipped.append(Skipped(place.name, "no file has the columns of a known form"))
         found += [one for one in sets if not wanted or {one.name, place.name} & set(wanted)]
     return found, skipped
+
+
+def part_of(data: DataSet, share: float, seed: int) -> DataSet:
+    """Return the set with a random *share* of its instances, to see how much a result depends on them."""
+    if share >= 1:
+        return data
+    random = np.random.default_rng(seed)
+    traces = tuple(trace.only(random.random(len(trace.instances)) < share) for trace in data.traces)
+    return replace(data, traces=traces)
 
 
 def _load_set(folder: Path) -> list[DataSet]:

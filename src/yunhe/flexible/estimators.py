@@ -24,7 +24,7 @@ from yunhe.flexible.history import History
 from yunhe.flexible.packing import MILLI, Load, Spectra, thousandths
 from yunhe.flexible.trace import Floats, Ints, Singles
 
-BY_HOUR_BINS = 256
+BY_HOUR_BINS = 128
 
 
 @dataclass(frozen=True, slots=True)

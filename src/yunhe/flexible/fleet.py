@@ -70,11 +70,6 @@ class SpectralFleet:
             answer[matters] += self._high[matters] @ rest
         return answer
 
-    def read_bytes(self, spectra: Spectra) -> int:
-        """Return how many bytes of hosts a request reads."""
-        rest = self._where_the_rest_matters((spectra * self._window)[..., self._split :])
-        return self._low.nbytes + len(rest) * self._high.shape[1] * self._high.itemsize
-
     def _where_the_rest_matters(self, high: Spectra) -> npt.NDArray[np.intp]:
         reach = np.abs(high).sum(axis=-1).max(initial=0.0)
         return np.flatnonzero(self._tail * reach > self._negligible)
@@ -91,12 +86,6 @@ class SpectralFleet:
         for spectrum in self._members[host].values():
             product *= spectrum
         self._write(host, product)
-
-    def repeat_first(self, count: int) -> None:
-        """Make every host like one of the first *count*, in turn: to fill a large fleet quickly."""
-        source = np.arange(len(self._low)) % count
-        self._low, self._high, self._tail = self._low[source], self._high[source], self._tail[source]
-        self._members = [dict(self._members[host]) for host in source]
 
     def distribution(self, host: int) -> Floats:
         """Return the probability of each grid point on one host."""

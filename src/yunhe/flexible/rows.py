@@ -6,7 +6,7 @@ from datetime import datetime
 
 import numpy as np
 
-from yunhe.flexible.columns import Meaning, Role, understand
+from yunhe.flexible.columns import Meaning, Role, plain, understand
 from yunhe.flexible.tables import Cells, Table
 from yunhe.flexible.trace import (
     Bools,
@@ -112,9 +112,13 @@ def _times(state: _Columns, column: str, notes: list[str]) -> Floats:
         if largest > above:
             notes.append(f"{column}: read as {unit} since 1970")
             return numbers / divisor
-    if largest < 1e7:
-        notes.append(f"{column}: read as 5-minute steps, as the numbers are too small for dates")
+    if plain(column) in {"step", "slot"}:
+        notes.append(f"{column}: read as 5-minute steps")
         return numbers * 300
+    if largest < 1e8:
+        notes.append(
+            f"{column}: read as seconds from an unknown beginning, as the numbers are too small for dates"
+        )
     return numbers
 
 

@@ -159,8 +159,11 @@ def test_percent_needs_sizes_and_says_which_it_assumed(write: Write):
 
 
 def test_times_may_be_steps_seconds_milliseconds_or_iso(write: Write):
+    steps = [[name, slot, 0.5, 2] for name in "ab" for slot in range(6)]
+    trace = read_trace(read_table(write(("vm", "step", "cpu_used", "cores"), steps))).trace
+    assert (trace.period_s, trace.slots) == (300, 6)
     kinds: list[Callable[[int], object]] = [
-        lambda slot: slot,
+        lambda slot: 300 * slot,
         lambda slot: START + 300 * slot,
         lambda slot: (START + 300 * slot) * 1000,
         lambda slot: str(np.datetime64(START + 300 * slot, "s")) + "Z",
