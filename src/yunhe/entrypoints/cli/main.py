@@ -52,11 +52,7 @@ COMMANDS: dict[str, Command] = {
     "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
     "simulate": Command("simulate", "Play a workload through the scheduler; compare policies"),
     "availability": Command("availability", "Plan how few services meet an availability target, exactly"),
-<<<<<<< HEAD
     "flex": Command("flex", "Right-size and oversubscribe from real usage; say why"),
-=======
-    "flex": Command("flex", "Oversubscribe and right-size from real usage"),
->>>>>>> flexible
 }
 """Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
 
