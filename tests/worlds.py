@@ -105,6 +105,7 @@ def random_pool(rng: Random, name: str) -> PoolFacts:
         reliability=_maybe(rng, rng.choice((0.9, 0.99, 1.0))),
         wait_s=_maybe(rng, rng.choice((0.0, 30.0, 600.0))),
         energy=_maybe(rng, energy),
+        relays=rng.random() < 0.4,
         accepts=rng.random() < 0.9,
         taints=rng.choice(((), (), (), (), ("maintenance",), ("gpu=only",))),
     )
@@ -173,7 +174,7 @@ def random_amount(rng: Random) -> Resources:
     accelerators: tuple[Accelerators, ...] = ()
     if rng.random() < 0.25:
         kind = rng.choice((*KINDS, "a100|ascend910", "*"))
-        accelerators = (Accelerators(kind, rng.choice((300, 500, 1000, 2000)), rng.choice((0, 4000))),)
+        accelerators = (Accelerators(kind, rng.choice((300, 500, 1000, 2000)), rng.choice((0, 4000, 12_000))),)
     return Resources(
         cpu_millis=rng.randrange(6) * 500,
         memory_mib=rng.randrange(6) * 512,
