@@ -117,7 +117,7 @@ class Engine:
             shape = (-task.priority, task.resources, task.members, task.pools, task.data)
             self._waiting.setdefault(shape, deque()).append(index)
         else:
-            self._start(index, demand, placed[0], now)
+            self._start(index, demand, placed.fit, now)
 
     def _start(self, index: int, demand: Demand, fit: Fit, now: float) -> None:
         task, option, pool = self._tasks[index], fit.option, fit.pool
@@ -168,7 +168,7 @@ class Engine:
                 placed = self._cycle.place(demand)
                 if placed is None:
                     break
-                self._start(line.popleft(), demand, placed[0], now)
+                self._start(line.popleft(), demand, placed.fit, now)
             if not line:
                 del self._waiting[shape]
 

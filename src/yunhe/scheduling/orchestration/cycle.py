@@ -14,7 +14,7 @@ from yunhe.kernel.ids import JobId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration import kernels, score_kernels
 from yunhe.scheduling.orchestration.compiling import compile_kernels
-from yunhe.scheduling.orchestration.kernels import BLOCK, Ask, IntArray, Room
+from yunhe.scheduling.orchestration.kernels import BLOCK, Ask, Asks, IntArray, Room
 from yunhe.scheduling.orchestration.model import Demand, Domain
 from yunhe.scheduling.orchestration.options import (
     ANY_NUMBER,
@@ -31,6 +31,7 @@ from yunhe.scheduling.perception.model import TypicalAsk
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 COMPILE_FROM_NODES = 200
+LONGEST_RUN = 256
 
 
 class Member(NamedTuple):
@@ -49,6 +50,13 @@ class Fit(NamedTuple):
     pool: int
     """The pool of the first member, by which it is scored."""
     members: tuple[Member, ...]
+
+
+class Given(NamedTuple):
+    """A fit that is kept, and what each member gets."""
+
+    fit: Fit
+    resources: tuple[Resources, ...]
 
 
 class Held(NamedTuple):
@@ -195,36 +203,75 @@ class Cycle:
 
     # --- reserve
 
-    def place(self, demand: Demand) -> tuple[Fit, tuple[Resources, ...]] | None:
-        """Find a place for *demand* and keep it: where, and what each member gets; None when nowhere can take it."""
-        alternative = demand.alternatives[0]
+    def place(self, demand: Demand) -> Given | None:
+        """Find a place for *demand* and keep it; None when nowhere can take it."""
         option = self.appraiser.option(demand, 0)
-        if (
-            demand.members > 1
-            or demand.spread is not None
-            or len(demand.alternatives) > 1
-            or option.ask.amount[3] > 0
-            or alternative.up_to is not None
-            or self.packer is not None
-        ):
-            fit = self.find(demand)
-            if fit is None:
+        if self._is_plain(demand, option):
+            if option.full_since == self._given_back:
                 return None
-            given = self.given(demand, fit)
-            held = zip(fit.members, map(amount_of, given), strict=True)
-            self.hold(demand.job_id, Held(tuple(held), self.shown(demand, fit).moves.links, demand.groups))
-            return fit, given
-        if option.full_since == self._given_back:
+            place = kernels.pick_and_take(self.room, option.order, option.ask, self._chosen)
+            return self._kept(demand, option, *place)
+        fit = self.find(demand)
+        if fit is None:
             return None
-        pool, row = kernels.pick_and_take(self.room, option.order, option.ask, self._chosen)
+        given = self.given(demand, fit)
+        held = zip(fit.members, map(amount_of, given), strict=True)
+        self.hold(demand.job_id, Held(tuple(held), self.shown(demand, fit).moves.links, demand.groups))
+        return Given(fit, given)
+
+    def place_all(self, demands: Sequence[Demand]) -> Iterator[Given | None]:
+        """Place demands in their order, as ``place`` would; runs of plain ones go through the loop together."""
+        run: list[tuple[Demand, Option]] = []
+        for demand in demands:
+            option = self.appraiser.option(demand, 0)
+            if self._is_plain(demand, option) and len(run) < LONGEST_RUN:
+                run.append((demand, option))
+                continue
+            yield from self._place_run(run)
+            run = []
+            yield self.place(demand)
+        yield from self._place_run(run)
+
+    def _is_plain(self, demand: Demand, option: Option) -> bool:
+        """Return whether a demand takes an amount on one node and nothing that later demands are judged by."""
+        return (
+            demand.members == 1
+            and option.ask.amount[3] == 0
+            and len(demand.alternatives) == 1
+            and demand.alternatives[0].up_to is None
+            and demand.spread is None
+            and not demand.groups
+            and not demand.traffic
+            and not any(need.rate_mbps for need in demand.data)
+            and not option.ask.node_ok.size
+            and self.packer is None
+        )
+
+    def _place_run(self, run: Sequence[tuple[Demand, Option]]) -> Iterator[Given | None]:
+        if not run:
+            return
+        places = np.empty((len(run), 2), dtype=np.int64)
+        options = [option for _, option in run]
+        asks = Asks(
+            np.array([option.order for option in options]),
+            np.array([option.ask.amount for option in options]),
+            np.array([option.ask.class_ok for option in options]),
+            np.array([option.ask.full for option in options]),
+        )
+        kernels.take_each(self.room, asks, options[0].ask, places)
+        for option, full in zip(options, asks.full, strict=True):
+            option.ask.full[:] = full
+        for (demand, option), (pool, row) in zip(run, places.tolist(), strict=True):
+            yield self._kept(demand, option, pool, row)
+
+    def _kept(self, demand: Demand, option: Option, pool: int, row: int) -> Given | None:
+        """Note what was taken for a plain demand; no pool: that it found no room."""
         if pool < 0:
             option.full_since = self._given_back
             return None
         member = Member(pool, row, NO_DEVICES)
-        fit = Fit(0, option, pool, (member,))
-        held = Held(((member, option.ask.amount),), self.shown(demand, fit).moves.links, demand.groups)
-        self._keep(demand.job_id, held)
-        return fit, (alternative.resources,)
+        self._held[demand.job_id] = Held(((member, option.ask.amount),), (), ())
+        return Given(Fit(0, option, pool, (member,)), (demand.alternatives[0].resources,))
 
     def shown(self, demand: Demand, fit: Fit) -> Shown:
         """Return what a fit comes to, as people read it."""
@@ -249,10 +296,6 @@ class Cycle:
         """Keep what a placement takes from everybody else, until it is released."""
         for member, amount in held.members:
             self._shift(member, amount, -1)
-        self._keep(job_id, held)
-
-    def _keep(self, job_id: JobId, held: Held) -> None:
-        """Note a placement whose room on nodes is taken already."""
         for links, mbps in held.links:
             self.router.take(links, mbps)
         for group in held.groups:
@@ -348,6 +391,7 @@ def room_of(snapshot: Snapshot) -> Room:
         device_kind=snapshot.device_kind,
         device_free=snapshot.device_free_milli.copy(),
         device_memory=snapshot.device_memory_free_mib.copy(),
+        given_back=np.zeros(len(snapshot.pools), dtype=np.int64),
     )
 
 

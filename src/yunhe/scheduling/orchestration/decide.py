@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.columns import cost_per_hour_micros
-from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Member
+from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Given, Member
 from yunhe.scheduling.orchestration.explain import refusal_in, smallest_change
 from yunhe.scheduling.orchestration.model import (
     Assignment,
@@ -30,6 +29,7 @@ __all__ = [
     "decide",
     "decide_all",
     "decide_in",
+    "place_all_in",
     "place_in",
 ]
 
@@ -49,9 +49,16 @@ def decide_all(demands: Sequence[Demand], snapshot: Snapshot) -> tuple[tuple[Dec
     for waiting; ``decide`` on the returned snapshot gives them for any one.
     """
     cycle = Cycle(check_snapshot(snapshot))
+    return place_all_in(demands, cycle), cycle.after()
+
+
+def place_all_in(demands: Sequence[Demand], cycle: Cycle) -> tuple[Decision, ...]:
+    """Decide for a whole queue in *cycle*, higher priority first, and reserve what each takes."""
     order = sorted(range(len(demands)), key=lambda index: -demands[index].priority)
-    decisions: dict[int, Decision] = {index: place_in(demands[index], cycle) for index in order}
-    return tuple(decisions[index] for index in range(len(demands))), cycle.after()
+    decisions: dict[int, Decision] = {}
+    for index, given in zip(order, cycle.place_all([demands[index] for index in order]), strict=True):
+        decisions[index] = _short(demands[index], cycle, given)
+    return tuple([decisions[index] for index in range(len(demands))])
 
 
 def decide_in(demand: Demand, cycle: Cycle) -> Decision:
@@ -67,16 +74,18 @@ def decide_in(demand: Demand, cycle: Cycle) -> Decision:
         )
     if spans:
         candidates = (_candidate(demand, cycle, fit), *candidates)
-    return _placed(demand, cycle, fit, cycle.given(demand, fit), candidates, rejections)
+    return _placed(demand, cycle, Given(fit, cycle.given(demand, fit)), candidates, rejections)
 
 
 def place_in(demand: Demand, cycle: Cycle) -> Decision:
     """Decide for *demand* in *cycle* and reserve what it takes; the decision is short."""
-    placed = cycle.place(demand)
-    if placed is None:
+    return _short(demand, cycle, cycle.place(demand))
+
+
+def _short(demand: Demand, cycle: Cycle, given: Given | None) -> Decision:
+    if given is None:
         return Waiting(rejected=(), smallest_change="", snapshot_version=cycle.snapshot.version)
-    fit, given = placed
-    return _placed(demand, cycle, fit, given, (_candidate(demand, cycle, fit),))
+    return _placed(demand, cycle, given, (_candidate(demand, cycle, given.fit),))
 
 
 def considered(
@@ -126,12 +135,11 @@ def _candidate(demand: Demand, cycle: Cycle, fit: Fit) -> Candidate:
 def _placed(
     demand: Demand,
     cycle: Cycle,
-    fit: Fit,
-    given: tuple[Resources, ...],
+    given: Given,
     candidates: tuple[Candidate, ...],
     rejected: tuple[Rejection, ...] = (),
 ) -> Placed:
-    snapshot, shown = cycle.snapshot, cycle.shown(demand, fit)
+    snapshot, shown = cycle.snapshot, cycle.shown(demand, given.fit)
     return Placed(
         assignments=tuple(
             [
@@ -141,7 +149,7 @@ def _placed(
                     resources,
                     _devices(snapshot, member) if member.devices.size else (),
                 )
-                for member, resources in zip(fit.members, given, strict=True)
+                for member, resources in zip(given.fit.members, given.resources, strict=True)
             ]
         ),
         score=shown.score,

@@ -26,8 +26,6 @@ from yunhe.scheduling.orchestration.rules import (
 )
 from yunhe.scheduling.orchestration.score import term
 
-COLUMN_NAMES = ("cpu", "memory", "disk", "accelerators")
-
 
 def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> Refusal:
     """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so."""
@@ -74,10 +72,12 @@ def _allowed(cycle: Cycle, option: Option, rows: IntArray) -> IntArray:
 
 def _nearest(cycle: Cycle, option: Option, rows: IntArray) -> int:
     """Return the node that lacks the fewest dimensions, then the least of them."""
-    free, ask = cycle.room.free[rows], option.ask.amount
-    lack = np.clip(ask - free, 0, None) / np.maximum(ask, 1)
-    order = np.lexsort((rows, lack.sum(axis=1), (lack > 0).sum(axis=1)))
-    return int(rows[order[0]])
+    lacks, lack = np.zeros(rows.size), np.zeros(rows.size)
+    for column, asked in enumerate(option.ask.amount.tolist()):
+        short = asked - cycle.room.free[rows, column]
+        lacks += short > 0
+        lack += np.maximum(short, 0) / max(asked, 1)
+    return int(rows[np.argmin(lacks * 1000 + lack)])
 
 
 def _fits(cycle: Cycle, option: Option, row: int) -> bool:
@@ -267,17 +267,19 @@ def _reductions(
         if found:
             yield Change(1 - found / demand.members, f"ask for {found} members: {name} has room for them")
         return
-    free, ask = cycle.room.free[rows], option.ask.amount
+    ask = option.ask.amount
     resources = demand.alternatives[alternative].resources
-    fits = free >= ask
-    for column in range(len(COLUMN_NAMES)):
-        others = np.delete(fits, column, axis=1).all(axis=1)
+    free = [cycle.room.free[rows, column] for column in range(kernels.COLUMNS)]
+    lacks = [free[column] < ask[column] for column in range(kernels.COLUMNS)]
+    count = lacks[0].astype(np.int64) + lacks[1] + lacks[2] + lacks[3]
+    for column in range(kernels.COLUMNS):
+        others = count - lacks[column] == 0
         if not others.any():
             continue
-        if column == len(COLUMN_NAMES) - 1:
+        if column == kernels.COLUMNS - 1:
             yield from _fewer_devices(cycle, resources, rows[others], name)
             continue
-        most = int(free[others, column].max())
+        most = int(free[column][others].max())
         if 0 < most < ask[column]:
             text = show_cpu(most) + " cores" if column == 0 else show_memory(most)
             what = ("", " of memory", " of disk")[column]

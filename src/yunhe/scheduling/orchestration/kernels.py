@@ -19,11 +19,15 @@ KERNELS = (
     "place_members",
     "pick",
     "pick_and_take",
+    "take_each",
 )
 
 BLOCK = 64
 COLUMNS = 4
 WHOLE = 1000
+KEY_SHIFT = 36
+"""Free accelerators stand above free cpu in the key that nodes are compared by."""
+TIGHTEST_OF_ALL = 1 << 62
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -43,6 +47,8 @@ class Room(NamedTuple):
     device_kind: IntArray
     device_free: IntArray
     device_memory: IntArray
+    given_back: IntArray
+    """By pool: how often something was given back there."""
 
 
 class Ask(NamedTuple):
@@ -59,6 +65,8 @@ class Ask(NamedTuple):
     """By node, or empty: all."""
     per_node: int
     """At most so many members on one node."""
+    full: IntArray
+    """By pool: the count of give-backs at which it had no room for this ask; room only shrinks in between."""
 
 
 def choose_devices(room: Room, row: int, ask: Ask, chosen: IntArray) -> int:
@@ -111,9 +119,10 @@ def best_node(room: Room, pool: int, ask: Ask, chosen: IntArray) -> int:
     Tightest: fewest accelerators left, then least cpu, then least memory, so that large holes stay for large asks and
     work without accelerators keeps off the nodes that have them.
     """
-    best = -1
+    best, best_key = -1, TIGHTEST_OF_ALL
     first, last = room.pool_start[pool], room.pool_start[pool + 1]
     free = room.free
+    cpu, memory, disk, devices = ask.amount[0], ask.amount[1], ask.amount[2], ask.amount[3]
     for block in range(room.block_start[pool], room.block_start[pool + 1]):
         over = False
         for column in range(COLUMNS):
@@ -123,16 +132,18 @@ def best_node(room: Room, pool: int, ask: Ask, chosen: IntArray) -> int:
             continue
         begin = first + (block - room.block_start[pool]) * BLOCK
         for row in range(begin, min(begin + BLOCK, last)):
-            if best >= 0:
-                if free[row, 3] != free[best, 3]:
-                    if free[row, 3] > free[best, 3]:
-                        continue
-                elif free[row, 0] > free[best, 0] or (
-                    free[row, 0] == free[best, 0] and free[row, 1] >= free[best, 1]
-                ):
-                    continue
-            if fits(room, row, ask, chosen):
-                best = row
+            key = (free[row, 3] << KEY_SHIFT) + free[row, 0]
+            # One condition without short cuts: it is rarely true, and processors guess that well.
+            if (
+                (key <= best_key)
+                & (free[row, 0] >= cpu)
+                & (free[row, 1] >= memory)
+                & (free[row, 2] >= disk)
+                & (free[row, 3] >= devices)
+            ):
+                tie = best >= 0 and key == best_key and free[row, 1] >= free[best, 1]
+                if not tie and fits(room, row, ask, chosen):
+                    best, best_key = row, key
     return best
 
 
@@ -166,6 +177,8 @@ def shift(room: Room, pool: int, row: int, amount: IntArray, devices: IntArray, 
     for index in range(devices.shape[0]):
         room.device_free[devices[index, 0]] += sign * devices[index, 1]
         room.device_memory[devices[index, 0]] += sign * devices[index, 2]
+    if sign > 0:
+        room.given_back[pool] += 1
     refresh(room, pool, row)
 
 
@@ -205,7 +218,7 @@ def pick(room: Room, scores: FloatArray, ask: Ask, chosen: IntArray) -> tuple[in
         if best < 0:
             return -1, -1
         tried[best] = 1
-        over = False
+        over = ask.full[best] == room.given_back[best]
         for column in range(COLUMNS):
             if room.pool_free[best, column] < ask.amount[column]:
                 over = True
@@ -213,6 +226,7 @@ def pick(room: Room, scores: FloatArray, ask: Ask, chosen: IntArray) -> tuple[in
             row = best_node(room, best, ask, chosen)
             if row >= 0:
                 return best, row
+            ask.full[best] = room.given_back[best]
 
 
 def pick_and_take(room: Room, scores: FloatArray, ask: Ask, chosen: IntArray) -> tuple[int, int]:
@@ -221,3 +235,29 @@ def pick_and_take(room: Room, scores: FloatArray, ask: Ask, chosen: IntArray) ->
     if pool >= 0:
         shift(room, pool, row, ask.amount, chosen[:0], -1)
     return pool, row
+
+
+class Asks(NamedTuple):
+    """Several asks without accelerators, one in each row."""
+
+    scores: FloatArray
+    amounts: IntArray
+    class_ok: ByteArray
+    full: IntArray
+
+
+def take_each(room: Room, asks: Asks, like: Ask, places: IntArray) -> None:
+    """Pick and take for each ask, one after another; write (pool, node) or (-1, -1)."""
+    chosen = np.zeros((1, 3), dtype=np.int64)
+    for index in range(places.shape[0]):
+        ask = Ask(
+            asks.amounts[index],
+            like.accelerators,
+            like.kind_ok,
+            asks.class_ok[index],
+            like.node_ok,
+            like.per_node,
+            asks.full[index],
+        )
+        pool, row = pick_and_take(room, asks.scores[index], ask, chosen)
+        places[index, 0], places[index, 1] = pool, row

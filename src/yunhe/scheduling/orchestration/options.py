@@ -224,7 +224,8 @@ class Appraiser:
         accelerators, kind_ok = NO_DEVICES, self._no_kinds
         if resources.accelerators:
             accelerators, kind_ok = devices_asked(resources, self.snapshot.device_kinds)
-        return Ask(amount_of(resources), accelerators, kind_ok, screen.class_ok, node_ok, per_node)
+        full = np.full(len(self.snapshot.pools), -1, dtype=np.int64)
+        return Ask(amount_of(resources), accelerators, kind_ok, screen.class_ok, node_ok, per_node, full)
 
 
 def devices_asked(resources: Resources, kinds: tuple[str, ...]) -> tuple[IntArray, ByteArray]:
