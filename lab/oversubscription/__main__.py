@@ -60,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=default, help="folder with one folder per set")
     parser.add_argument("--sets", nargs="*", default=[], metavar="NAME", help="only these sets")
     parser.add_argument("--seed", type=int, default=1, help="order of arrival and resampling")
+    parser.add_argument("--share", type=float, default=1.0, help="only a random share of the instances")
     parser.add_argument(
         "--quick", action="store_true", help=f"only the first {QUICK_WINDOWS} windows of each set"
     )

@@ -1,15 +1,18 @@
 """The lab on real traces: what it prints, and that another program can recompute it."""
 
 import csv
+import gzip
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lab.oversubscription.__main__ import main
 from lab.oversubscription.datasets import DataSet, load_folder
 from lab.oversubscription.evaluation import Evaluation, evaluate
 from lab.oversubscription.methods import DEFAULT, STATED
-from lab.oversubscription.placements import PlacementFile
+from lab.oversubscription.placements import COLUMNS, PlacementFile
 from lab.oversubscription.printing import (
     baseline_table,
     calibration_table,
@@ -208,3 +211,26 @@ def test_the_loaders_read_sizes_and_clocks_as_documented(business: DataSet, trac
     slot = (table["ts"] - trace.start_s) // 300
     assert trace.usage[Dimension.CPU][row, slot] == pytest.approx(table["cpu_pct"] / 100 * 2, rel=1e-5)
     assert trace.usage[Dimension.MEMORY][row, slot] == table["mem_mb"]
+
+
+def test_one_command_prints_the_whole_comparison(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "placements.csv.gz"
+    arguments = ["--data", str(traces), "--sets", "google2011-vms", "--share", "0.3", "--quick"]
+    monkeypatch.setattr(sys, "argv", ["lab", *arguments, "--placements", str(file)])
+    assert main() == 0
+    out, _ = capsys.readouterr()
+    for part in (
+        "## google2011-vms",
+        "# Calibration",
+        "# The published experiment",
+        "# What is sold",
+        "seed 1",
+    ):
+        assert part in out
+    with gzip.open(file, "rt") as rows:
+        assert next(rows).strip() == ",".join(COLUMNS)
+    monkeypatch.setattr(sys, "argv", ["lab", "--data", str(tmp_path / "none")])
+    assert main() == 1
+    assert "✗" in capsys.readouterr().err
