@@ -1,0 +1,94 @@
+"""The lab's loaders: a set is known by its columns, whatever its files are called and however large it is."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab.oversubscription.datasets import load_folder, part_of
+from lab.oversubscription.statistics import hosts_at, violation_rate
+
+from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome
+from yunhe.flexible.trace import Dimension
+
+
+def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def test_sized_vms_may_lie_in_several_files_below_the_folder(tmp_path: Path):
+    header = ("vm", "ts", "cores", "cpu_pct", "mem_cap_mb", "mem_mb")
+    for month, start in (("a", 1_000_000_200), ("b", 1_000_003_800)):
+        rows = [(vm, start + 300 * k + vm, 4, 50, 8192, 1024) for vm in (3, 8) for k in range(12)]
+        rows.append((9, start, 0, 0, 0, 0))
+        write(tmp_path / "some-vms" / "part" / f"{month}.csv", header, rows)
+    (data,), skipped = load_folder(tmp_path, ())
+    (trace,) = data.traces
+    assert data.name == "some-vms"
+    assert data.schedule is LONG_LIVED
+    assert trace.instances == ("3", "8"), "an instance that was never on has no size"
+    assert trace.slots == 24
+    assert np.allclose(trace.usage[Dimension.CPU], 2.0)
+    assert trace.request[Dimension.MEMORY].tolist() == [8192, 8192]
+    assert not skipped
+
+
+def test_run_length_rows_cover_the_time_before_them(tmp_path: Path):
+    folder = tmp_path / "runs"
+    write(folder / "x_meta.csv", ("id", "cpu_count", "cpu_capacity"), [("v", 2, 5000.0)])
+    rows = [("v", 1_000_000_500_000, 600_000, 2500.0), ("v", 1_000_000_800_000, 300_000, 5000.0)]
+    write(folder / "x_trace.csv", ("id", "timestamp", "duration", "cpu_count", "cpu_usage"),
+          [(i, t, d, 2, u) for i, t, d, u in rows])  # fmt: skip
+    (data,), _ = load_folder(tmp_path, ())
+    trace = data.traces[0]
+    assert trace.start_s == 999_999_900
+    assert trace.usage[Dimension.CPU].tolist() == [[1.0, 1.0, 2.0]]
+
+
+def test_days_come_in_order_of_their_dates_and_sizes_are_assumed_aloud(tmp_path: Path):
+    for day in ("20110412", "20110411"):
+        write(tmp_path / "p" / f"{day}.csv", ("vm", "step", "cpu_pct"), [("v", k, 25) for k in range(288)])
+    write(tmp_path / "g" / "jobs.csv", ("job", "day", "step", "cpu_pct"),
+          [(7, day, k, 10) for day in (9, 8) for k in range(288)])  # fmt: skip
+    write(tmp_path / "z" / "one.csv", ("vm", "step", "cpu_avg_pct"), [("v 24", k, 10) for k in range(400)])
+    write(tmp_path / "notes" / "other.csv", ("a", "b"), [(1, 2)])
+    found, skipped = load_folder(tmp_path, ())
+    by_name = {data.name: data for data in found}
+    assert set(by_name) == {"p", "g", "z/one"}
+    starts = [trace.start_s for trace in by_name["p"].traces]
+    assert starts == [1_302_480_000, 1_302_566_400]
+    assert by_name["p"].schedule is ELASTIC
+    assert [trace.start_s for trace in by_name["g"].traces] == [1_304_812_800, 1_304_899_200]
+    assert by_name["z/one"].schedule is LONG_LIVED
+    assert "assumed" in by_name["p"].sizes
+    assert [one.name for one in skipped] == ["notes"]
+
+
+def test_a_share_of_the_instances_is_a_smaller_set(tmp_path: Path):
+    write(tmp_path / "z" / "one.csv", ("vm", "step", "cpu_avg_pct"), [(f"v{n}", 0, 10) for n in range(200)])
+    (data,), _ = load_folder(tmp_path, ["z"])
+    kept = part_of(data, 0.3, seed=1)
+    assert 30 < len(kept.traces[0].instances) < 90
+    assert part_of(data, 1.0, seed=1) is data
+
+
+def outcome(overloaded: int, judged: int) -> Outcome:
+    return Outcome(1, 1, 1.0, overloaded, judged, 0.0, 0.0, 1.0, 0.0)
+
+
+def test_a_rate_lies_in_its_interval_and_the_interval_in_what_was_seen():
+    rate = violation_rate([outcome(k, 100) for k in (0, 1, 0, 5, 2, 0, 1)], seed=1)
+    assert rate.value == pytest.approx(9 / 700)
+    assert rate.low <= rate.value <= rate.high
+    assert rate.low >= 0
+    assert rate.high <= 0.05
+
+
+def test_hosts_at_a_rate_are_interpolated_and_none_where_it_is_never_reached():
+    sweep = [np.array([[10.0, 20, 100], [20.0, 0, 100]])]
+    assert hosts_at(0.1, sweep) == pytest.approx(15)
+    assert hosts_at(0.3, sweep) == pytest.approx(10)
+    assert hosts_at(0.1, [np.array([[10.0, 20, 100]])]) is None
