@@ -15,14 +15,13 @@ from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.jobs import Job
 from yunhe.scheduling.orchestration.outcome import UNKNOWN
 from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.steps import REFUSED
 from yunhe.scheduling.orchestration.store import AllocationState
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS
 from yunhe.scheduling.perception.store import FEEDS
 from yunhe.storage.database import Database
 from yunhe.trading.trades.chain import verify
 from yunhe.trading.trades.store import read_lines
-
-REFUSED = "refused"
 
 
 async def problems_of(campaign: Campaign) -> list[str]:
@@ -61,6 +60,8 @@ def problems_of_job(job: Job, lines: dict[str, list[str]]) -> list[str]:
         number = attempt.number
         if wrote[number] not in ([], ["start"], ["start", "end"]):
             found.append(f"attempt {number} wrote {wrote[number]}")
+        if attempt.ending == REFUSED and wrote[number]:
+            found.append(f"attempt {number} was refused and wrote {wrote[number]}")
         if attempt.ending == "done" and attempt.exit_code == 0:
             if wrote[number] != ["start", "end"]:
                 found.append(f"attempt {number} is done and wrote {wrote[number]}")
