@@ -67,6 +67,25 @@ def postgres_server() -> Generator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def kill_and_start_again(socket_folder: str) -> None:
+    """End a server as a power cut would, and start it again."""
+    pg_ctl = _program("pg_ctl")
+    assert pg_ctl is not None
+    folder = Path(socket_folder)
+    command = [
+        pg_ctl,
+        "-w",
+        "-D",
+        str(folder / "data"),
+        "-l",
+        str(folder / "log"),
+        "-m",
+        "immediate",
+        "restart",
+    ]
+    subprocess.run(_as_postgres(command), check=True, capture_output=True, cwd=folder)
+
+
 def new_database(socket_folder: str, name: str) -> str:
     """Make an empty database and return its URL."""
     import psycopg  # noqa: PLC0415 - an optional extra
