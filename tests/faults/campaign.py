@@ -66,8 +66,8 @@ class Plan(NamedTuple):
     failpoints: tuple[str, ...]
     random_kills: int
     kill_every_s: tuple[float, float] = (1.0, 5.0)
-    freezes: int = 0
-    """How often a worker stands still for longer than its leases last, and then goes on as if nothing had happened."""
+    freezes: tuple[str, ...] = ()
+    """Failpoints at which a worker stands still for longer than its leases last, and then goes on unawares."""
 
 
 class Campaign:
@@ -82,13 +82,13 @@ class Campaign:
         self.lines.mkdir()
         self.lines.chmod(0o777)  # every project's user writes here
         self.roots = {name: base / name for name in POOLS}
-        self.marks = Marks(base / "marks", FAILPOINTS)
+        self.marks = Marks(base / "marks", [*FAILPOINTS, *map(_frozen, plan.freezes)])
         self._url = ""
         self.servers = self._servers(several=bool(database_url))
         self.jobs: dict[str, Job] = {}
         self.submitted = 0
         self.kills: Counter[str] = Counter()
-        self.frozen = 0
+        self.frozen: list[str] = []
         self.seconds = 0.0
         self._random = random.Random(plan.seed)
         self._fired: set[str] = set()
@@ -125,7 +125,7 @@ class Campaign:
                 async with anyio.create_task_group() as attack:
                     attack.start_soon(self._arm)
                     attack.start_soon(self._kill_at_random)
-                    attack.start_soon(self._freeze_at_random)
+                    attack.start_soon(self._freeze)
                     attack.start_soon(self._attend)
                     await self._submit(archive)
                 await self._settle()
@@ -211,7 +211,8 @@ class Campaign:
         return MOST_UNFINISHED + (self.plan.jobs - MOST_UNFINISHED) * share
 
     def _all_fired(self) -> bool:
-        return len(self._fired) == len(self.plan.failpoints)
+        freezes = all(self.marks.has_fired(_frozen(name)) for name in self.plan.freezes)
+        return freezes and len(self._fired) == len(self.plan.failpoints)
 
     async def _attend(self) -> None:
         """Look at the jobs; stop and resize those that are for it; until all have ended."""
@@ -265,11 +266,17 @@ class Campaign:
                 root = self._random.choice(list(self.roots.values()))
                 self.kills[kind] += self._kill_one(_FOUND[kind](root))
 
-    async def _freeze_at_random(self) -> None:
-        while self.frozen < self.plan.freezes and not self._is_over():
-            await anyio.sleep(self._random.uniform(*self.plan.kill_every_s))
-            worker = self._random.choice(self.servers[1:])
-            self.frozen += await worker.freeze(LEASE_S + FREEZE_BEYOND_S)
+    async def _freeze(self) -> None:
+        """Have a worker stand still at each step in turn, while another takes over what it holds."""
+        for name in self.plan.freezes:
+            self.marks.arm(_frozen(name))
+            while not self.marks.has_fired(_frozen(name)):
+                await anyio.sleep(0.05)
+            await anyio.sleep(LEASE_S + FREEZE_BEYOND_S)
+            for server in self.servers:
+                if server.is_frozen():
+                    server.thaw()
+                    self.frozen.append(name)
 
     def _is_over(self) -> bool:
         return self.submitted >= self.plan.jobs and self._all_fired() and self.finished == self.submitted
@@ -300,7 +307,7 @@ class Campaign:
         return (
             f"seed {self.plan.seed}: {self.submitted} jobs, {len(self._fired)} failpoints fired, "
             f"{self.kills.total()} random kills {dict(self.kills)}, server deaths {deaths}, "
-            f"{self.frozen} freezes, {unknown} attempts unknown, {self.seconds:.0f} s in {self.base}"
+            f"{len(self.frozen)} freezes, {unknown} attempts unknown, {self.seconds:.0f} s in {self.base}"
         )
 
 
@@ -325,6 +332,10 @@ def campaign(plan: Plan, database_url: str = "") -> Generator[Campaign]:
             if root.exists():
                 end_agent(root)
     shutil.rmtree(base)
+
+
+def _frozen(name: str) -> str:
+    return f"{name}:stop"
 
 
 async def _all_jobs(client: AsyncClient) -> list[Job]:

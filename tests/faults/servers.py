@@ -8,6 +8,8 @@ from pathlib import Path
 
 import anyio
 
+from yunhe.agent.processes import read_stat
+
 PAUSE_S = 0.1
 STOP_WITHIN_S = 30.0
 
@@ -26,7 +28,6 @@ class Server:
         self._command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", *arguments]
         self._environment = {**os.environ, **environment}
         self._stopping = False
-        self._frozen = False
 
     async def run(self) -> None:
         """Keep it running until it has been told to stop and has."""
@@ -60,24 +61,20 @@ class Server:
 
     def kill(self) -> bool:
         """Kill it if it lives and moves; return whether it did."""
-        if self.pid is None or self._frozen:
+        if self.pid is None or self.is_frozen():
             return False
         os.kill(self.pid, signal.SIGKILL)
         return True
 
-    async def freeze(self, seconds: float) -> bool:
-        """Let it stand still for a while, as on a machine out of memory; return whether there was one to freeze."""
-        pid = self.pid
-        if pid is None:
-            return False
-        os.kill(pid, signal.SIGSTOP)
-        self._frozen = True
-        try:
-            await anyio.sleep(seconds)
-        finally:
-            self._frozen = False
-            os.kill(pid, signal.SIGCONT)
-        return True
+    def is_frozen(self) -> bool:
+        """Return whether it stands still, after a failpoint has stopped it."""
+        stat = None if self.pid is None else read_stat(self.pid)
+        return stat is not None and stat.state == "T"
+
+    def thaw(self) -> None:
+        """Let it go on as if nothing had happened."""
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """Ask it to stop, and wait until it has."""

@@ -16,6 +16,15 @@ SEED = int(os.environ.get("YUNHE_FAULTS_SEED", "1"))
 TOO_SLOW = "usage-before-commit"
 """Reached only once a minute's lease of a killed worker has run out."""
 
+FREEZES = (
+    "launch-after-call",
+    "exit-before-record",
+    "finish-after-outputs",
+    "final-before-commit",
+    "settle-before-commit",
+)
+"""Where a worker that lost its lease unawares is about to write, or is in the middle of it."""
+
 WHOLE = Plan(seed=SEED, jobs=300, failpoints=FAILPOINTS, random_kills=25)
 SAMPLE = Plan(
     seed=SEED,
@@ -62,4 +71,4 @@ async def test_killing_at_every_failpoint_and_at_random_loses_and_repeats_nothin
 async def test_killing_at_every_failpoint_and_at_random_loses_and_repeats_nothing_on_postgresql(
     capsys: pytest.CaptureFixture[str], postgres: str
 ) -> None:
-    await attack(WHOLE._replace(freezes=2), new_database(postgres, "faults_whole"), capsys)
+    await attack(WHOLE._replace(freezes=FREEZES), new_database(postgres, "faults_whole"), capsys)

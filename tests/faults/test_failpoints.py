@@ -1,6 +1,7 @@
 """The lists of failpoints say what the code has: none is missing, none is left over, each stands in one place."""
 
 import ast
+import os
 import signal
 import subprocess
 import sys
@@ -59,3 +60,17 @@ def test_a_failpoint_kills_only_if_asked_for_and_once(tmp_path: Path, module: st
     assert run(YUNHE_FAILPOINT="other", YUNHE_FAILPOINT_DIR=str(tmp_path)) == 0
     assert run(**asked) == -signal.SIGKILL
     assert run(**asked) == 0
+
+
+def test_a_failpoint_may_freeze_instead_and_goes_on_when_thawed(tmp_path: Path) -> None:
+    program = f"from yunhe.agent.failpoints import reach; reach({AGENT[0]!r})"
+    environment = {
+        "PYTHONPATH": str(SOURCE.parent),
+        "YUNHE_FAILPOINT": f"{AGENT[0]}:stop",
+        "YUNHE_FAILPOINT_DIR": str(tmp_path),
+    }
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(20) == 0

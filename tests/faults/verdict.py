@@ -130,4 +130,5 @@ def _agents(campaign: Campaign) -> list[str]:
 
 def _failpoints(campaign: Campaign) -> list[str]:
     missed = [name for name in campaign.plan.failpoints if not campaign.marks.has_fired(name)]
-    return [f"the failpoint {name} was never reached" for name in missed]
+    found = [f"the failpoint {name} was never reached" for name in missed]
+    return found + [f"nobody was frozen at {n}" for n in campaign.plan.freezes if n not in campaign.frozen]
