@@ -174,7 +174,9 @@ def random_amount(rng: Random) -> Resources:
     accelerators: tuple[Accelerators, ...] = ()
     if rng.random() < 0.25:
         kind = rng.choice((*KINDS, "a100|ascend910", "*"))
-        accelerators = (Accelerators(kind, rng.choice((300, 500, 1000, 2000)), rng.choice((0, 4000, 12_000))),)
+        accelerators = (
+            Accelerators(kind, rng.choice((300, 500, 1000, 2000)), rng.choice((0, 4000, 12_000))),
+        )
     return Resources(
         cpu_millis=rng.randrange(6) * 500,
         memory_mib=rng.randrange(6) * 512,
