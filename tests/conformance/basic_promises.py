@@ -108,6 +108,18 @@ class BasicPromises:
             assert node.used.memory_mib >= 0
             assert node.ready or node.reason
 
+    async def test_it_knows_who_we_are_and_the_sizes_it_has(self, engine: Engine) -> None:
+        assert (await engine.account()).identity
+        specs = (await engine.catalogue()).specs
+        assert any(spec.resources.covers(self.resources) for spec in specs)
+        assert len({(spec.region, spec.name) for spec in specs}) == len(specs)
+
+    async def test_an_image_is_run_or_refused(self, caller: Caller) -> None:
+        if Power.IMAGES in (await caller.engine.describe()).powers:
+            pytest.skip("its images are held to account among the powers")
+        with pytest.raises(UnsupportedError):
+            await caller.run("true", image="example/image:1")
+
     # Once
 
     async def test_an_allocation_launched_again_and_again_runs_once(self, caller: Caller) -> None:

@@ -22,6 +22,15 @@ from yunhe.agent.spool import Spool
 from yunhe.agent.users import Users
 from yunhe.agent.wrapper import COULD_NOT_START
 
+POWERS = ("resize", "pin", "pause", "files", "exec", "images", "gang", "services", "checkpoint", "volumes")
+NEVER = {
+    "images": "This agent runs processes, not containers.",
+    "gang": "One host is one node: there is nothing to begin together.",
+    "services": "This agent does not restart or balance what it runs.",
+    "checkpoint": "This agent cannot freeze a process to a file.",
+    "volumes": "This host keeps no storage beyond an allocation's directory.",
+}
+"""What no agent of this version can do, and why."""
 DEFAULT_LOG_BYTES = 64 * 1024 * 1024
 
 
@@ -99,6 +108,8 @@ class Node:
                 fields=[{"field": "node_id", "problem": "is another node", "value": body["node_id"]}],
             )
         self._check_fits(body["resources"])
+        if body.get("image"):
+            self._need("images")
         if allocation is None:
             return
         if allocation.project != body["project_id"]:
@@ -313,12 +324,13 @@ class Node:
 
     def missing_powers(self) -> dict[str, str]:
         """Return what this node cannot do, each with the reason."""
+        missing = dict(NEVER)
         if not self.keeper.grouped:
             why = "This agent may not write control groups; it keeps limits by rlimits and nice."
-            return {"resize": why, "pin": why, "pause": why}
-        if not self.keeper.pins:
-            return {"pin": "This host has no cpuset controller."}
-        return {}
+            missing.update(resize=why, pin=why, pause=why)
+        elif not self.keeper.pins:
+            missing["pin"] = "This host has no cpuset controller."
+        return missing
 
 
 def identity_of(start: dict[str, Any]) -> Identity | None:

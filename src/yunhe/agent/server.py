@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import sys
 import time
@@ -15,7 +16,7 @@ from yunhe.agent.crew import Crew
 from yunhe.agent.files import Files
 from yunhe.agent.frames import CHUNK_BYTES, Decoder, Frame, encode
 from yunhe.agent.logs import end_of_log, read_log
-from yunhe.agent.node import Node
+from yunhe.agent.node import POWERS, Node
 from yunhe.agent.processes import boot_id
 from yunhe.agent.refusals import INTERNAL, INVALID, RESTARTING, TOO_LARGE, Refusal, refusal_of
 from yunhe.agent.register import LIVE, PREPARING
@@ -51,6 +52,7 @@ class Server:
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
             "describe": self._describe,
+            "account": self._account,
             "inventory": self._inventory,
             "observe": self._observe,
             "logs": self._logs,
@@ -132,7 +134,7 @@ class Server:
 
     async def _describe(self, call: Call) -> None:
         missing = self._node.missing_powers()
-        powers = [power for power in ("resize", "pin", "pause", "files", "exec") if power not in missing]
+        powers = [power for power in POWERS if power not in missing]
         await call.answer(
             {
                 "engine": "host",
@@ -144,6 +146,9 @@ class Server:
                 "network_metered": False,
             }
         )
+
+    async def _account(self, call: Call) -> None:
+        await call.answer({"identity": getpass.getuser()})
 
     async def _inventory(self, call: Call) -> None:
         machine = self._node.machine

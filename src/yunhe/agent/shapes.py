@@ -130,6 +130,7 @@ _COMMANDED: dict[str, Check] = {"allocation_id": NAME, "token": TOKEN}
 SHAPES: dict[str, Check] = {
     "hello": record({"protocol": integer(), "oldest_protocol": integer()}),
     "describe": record({}),
+    "account": record({}),
     "inventory": record({}),
     "launch": record(
         {
@@ -140,6 +141,7 @@ SHAPES: dict[str, Check] = {
             "steps": many(STEP, 100, fewest=1),
         },
         {
+            "image": text(longest=1000),
             "envs": variables,
             "secrets": variables,
             "timeout_s": nothing_or(number(0, 1e9)),

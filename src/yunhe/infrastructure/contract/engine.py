@@ -19,6 +19,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
 from yunhe.infrastructure.contract.model import (
+    Account,
+    Catalogue,
     Description,
     ExecRequest,
     Inventory,
@@ -37,6 +39,14 @@ class Engine(Protocol):
 
     async def describe(self) -> Description:
         """Return what this engine is and can do."""
+        ...
+
+    async def account(self) -> Account:
+        """Return who we are to the engine and what it lets us have."""
+        ...
+
+    async def catalogue(self) -> Catalogue:
+        """Return the regions and sizes the engine has or can make, with its owner's prices."""
         ...
 
     async def inventory(self) -> Inventory:

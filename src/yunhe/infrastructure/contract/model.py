@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
+from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Resources
 
 CONTRACT_VERSION = 1
@@ -18,6 +19,12 @@ class Power(StrEnum):
     PAUSE = "pause"
     FILES = "files"
     EXEC = "exec"
+    IMAGES = "images"
+    """Runs an allocation in a container of ``LaunchOrder.image``."""
+    GANG = "gang"
+    SERVICES = "services"
+    CHECKPOINT = "checkpoint"
+    VOLUMES = "volumes"
 
 
 class Isolation(StrEnum):
@@ -62,6 +69,48 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
 
 
+class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of an engine that can be asked for by name: a cloud's region, a cluster's zone, a partition."""
+
+    name: str
+    place: Place | None = None
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A size of node an engine has or can make."""
+
+    name: str
+    region: str = ""
+    resources: Resources
+    count: int | None = None
+    """How many there are; None: as many as one pays for."""
+    price_micros_per_hour: int | None = None
+    """What the engine's owner asks for one; None: no price is known, which is not free."""
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an engine could give, as against what it has now (``Inventory``)."""
+
+    regions: tuple[Region, ...] = ()
+    specs: tuple[Spec, ...] = ()
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit on what our account may hold at once."""
+
+    name: str
+    """In the engine's words: ``requests.cpu``, ``MaxJobs`` …"""
+    limit: float
+    used: float | None = None
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who we are to an engine, and how much it lets us have."""
+
+    identity: str
+    quotas: tuple[Quota, ...] = ()
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A script of a task; the text goes to a file and is executed, it is never put on a command line."""
 
@@ -80,6 +129,8 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources
     steps: tuple[Step, ...]
     """Run in order in the allocation's directory; the first that fails ends it."""
+    image: str = ""
+    """Container image to run in; an engine without ``Power.IMAGES`` refuses the order when there is one."""
     envs: dict[str, str] = {}
     secrets: dict[str, str] = {}
     """Environment of the steps that is never written to a disk, a journal or a log."""

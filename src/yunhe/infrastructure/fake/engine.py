@@ -6,6 +6,8 @@ from functools import partial
 
 from yunhe.infrastructure.contract.engine import ExecSession
 from yunhe.infrastructure.contract.model import (
+    Account,
+    Catalogue,
     Description,
     ExecRequest,
     Inventory,
@@ -13,6 +15,7 @@ from yunhe.infrastructure.contract.model import (
     LogChunk,
     Observation,
     Power,
+    Spec,
     Upload,
     UsageMinute,
 )
@@ -50,6 +53,17 @@ class PlainFakeEngine:
             },
             limits="none: nothing really runs",
         )
+
+    async def account(self) -> Account:
+        """Return who the caller is to the pool: anybody."""
+        await self._reach("account")
+        return Account(identity="anybody")
+
+    async def catalogue(self) -> Catalogue:
+        """Return the sizes of the pool's nodes."""
+        await self._reach("catalogue")
+        nodes = self.pool.inventory().nodes
+        return Catalogue(specs=tuple(Spec(name=node.id, resources=node.total, count=1) for node in nodes))
 
     async def inventory(self) -> Inventory:
         """Return every node with what it has and what is in use now."""
@@ -150,7 +164,7 @@ class PlainFakeEngine:
 class FakeEngine(PlainFakeEngine):
     """A connection to a fake pool with every power."""
 
-    powers = frozenset(Power)
+    powers = frozenset((Power.RESIZE, Power.PIN, Power.PAUSE, Power.FILES, Power.EXEC))
 
     async def resize(self, allocation_id: AllocationId, token: int, resources: Resources) -> None:
         """Change the limits of a running allocation in place."""

@@ -23,7 +23,13 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.infrastructure.fake.allocation import KILLED, TERMINATED, Allocation
 from yunhe.infrastructure.fake.timeline import RealTime, Timeline
-from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError, PoolUnreachableError
+from yunhe.kernel.errors import (
+    ConflictError,
+    FencedError,
+    NotFoundError,
+    PoolUnreachableError,
+    UnsupportedError,
+)
 from yunhe.kernel.ids import AllocationId, NodeId
 from yunhe.kernel.resources import Resources
 
@@ -131,6 +137,8 @@ class FakePool:
             self._marks[order.allocation_id] = order.token
             return  # stopped before it came, or released: either way its time is over
         if allocation is None or allocation.phase is Phase.PREPARING:
+            if order.image:
+                raise UnsupportedError("A fake pool runs no containers.", remedy="Leave out the image.")
             if order.node_id not in self._nodes:
                 raise NotFoundError(f"The pool has no node {order.node_id}.")
             if order.node_id in self._lost:

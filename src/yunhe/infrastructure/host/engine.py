@@ -12,6 +12,8 @@ from yunhe.agent import AGENT_VERSION
 from yunhe.agent.frames import CHUNK_BYTES
 from yunhe.infrastructure.contract.engine import ExecSession
 from yunhe.infrastructure.contract.model import (
+    Account,
+    Catalogue,
     Description,
     ExecRequest,
     Inventory,
@@ -19,6 +21,7 @@ from yunhe.infrastructure.contract.model import (
     LogChunk,
     Observation,
     Observed,
+    Spec,
     Upload,
     UsageMinute,
 )
@@ -73,6 +76,15 @@ class HostEngine:
     async def describe(self) -> Description:
         """Return what this engine is and can do."""
         return msgspec.convert(await self._ask("describe", {}), Description)
+
+    async def account(self) -> Account:
+        """Return the user the agent is."""
+        return msgspec.convert(await self._ask("account", {}), Account)
+
+    async def catalogue(self) -> Catalogue:
+        """Return the one size there is: the host itself."""
+        nodes = (await self.inventory()).nodes
+        return Catalogue(specs=tuple(Spec(name=node.id, resources=node.total, count=1) for node in nodes))
 
     async def inventory(self) -> Inventory:
         """Return the host with what it has and what is in use now."""
