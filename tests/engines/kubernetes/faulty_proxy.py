@@ -17,6 +17,7 @@ import anyio.abc
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener, TLSStream
+
 from engines.kubernetes.cluster import Cluster, free_ports
 
 HEAD_BYTES = 65536
