@@ -21,6 +21,13 @@ from anyio.streams.tls import TLSListener, TLSStream
 from engines.kubernetes.cluster import Cluster, free_ports
 
 HEAD_BYTES = 65536
+GONE = (
+    OSError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+)
 
 
 class Request(NamedTuple):
@@ -103,7 +110,7 @@ class FaultyProxy:
             await listener.serve(self._serve)
 
     async def _serve(self, client: TLSStream) -> None:
-        with contextlib.suppress(OSError, ExceptionGroup, anyio.BrokenResourceError):
+        try:
             server = await anyio.connect_tcp(
                 "127.0.0.1", self._cluster.port, ssl_context=self._outbound, tls_standard_compatible=False
             )
@@ -116,6 +123,8 @@ class FaultyProxy:
                 finally:
                     self._connections.discard(connection)
                     tasks.cancel_scope.cancel()
+        except* GONE:
+            await client.aclose()
 
     async def _relay_requests(self, connection: "_Connection") -> None:
         while head := await connection.read_head():
