@@ -19,14 +19,8 @@ class RemoteKind:
     """Connects to engines through the plugin of *manifest*; *where* tells its current instance at every call."""
 
     def __init__(self, manifest: Manifest, where: Callable[[], Where]) -> None:
-        self._manifest = manifest
         self._channels = Channels(where)
         self._calls = Calls(manifest, self._channels)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Every option the plugin understands, as its manifest says."""
-        return self._manifest.options
 
     async def onboard(self, target: Target) -> AsyncIterator[Check]:
         """Yield each step of getting an engine ready there; the first that fails is the last."""
