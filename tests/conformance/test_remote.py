@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.basic_promises import Connect
-from conformance.engine_promises import EnginePromises
 from plugin_processes import PluginProcess, plugin_process, python_plugin
+from yunhe.conformance.basic_promises import Connect
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 
