@@ -41,19 +41,19 @@ class Nodes:
         self._folder = Path(tempfile.mkdtemp(prefix="yunhe-kubelet-"))
         self._log = cluster.folder / f"{self._folder.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._address = f"198.18.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
-        _loopback("add", self._address)
+        self.address = f"198.18.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+        _loopback("add", self.address)
 
     def start(self) -> None:
         """Start the process and wait until every node is ready."""
-        pair = self._cluster.authority.server("kubelet", self._address)
+        pair = self._cluster.authority.server("kubelet", self.address)
         order = {
             "kubeconfig": str(self._cluster.kubeconfig(by_certificate=True)),
             "authority": str(self._cluster.authority.pair.certificate),
             "certificate": str(pair.certificate),
             "key": str(pair.key),
             "folder": str(self._folder),
-            "address": self._address,
+            "address": self.address,
             "nodes": [spec._asdict() for spec in self._specs],
         }
         (self._folder / "order.json").write_text(json.dumps(order))
@@ -90,7 +90,7 @@ class Nodes:
             keeper.group(name).kill()
             keeper.group(name).remove()
         keeper.remove()
-        _loopback("delete", self._address)
+        _loopback("delete", self.address)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self) -> str:
