@@ -45,7 +45,9 @@ class Nodes:
         _loopback("add", self.address)
 
     def start(self) -> None:
-        """Start the process and wait until every node is ready."""
+        """Start the process and wait until every node is ready; after a kill, what ran before is gone."""
+        self._sweep()
+        (self._folder / "ready").unlink(missing_ok=True)
         pair = self._cluster.authority.server("kubelet", self.address)
         order = {
             "kubeconfig": str(self._cluster.kubeconfig(by_certificate=True)),
@@ -85,13 +87,19 @@ class Nodes:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
+        self._sweep()
+        _loopback("delete", self.address)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """End every process that a pod left, and remove what pods wrote."""
         keeper = find_keeper(str(self._folder))
         for name in keeper.leftovers():
             keeper.group(name).kill()
             keeper.group(name).remove()
         keeper.remove()
-        _loopback("delete", self.address)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for spec in self._specs:
+            shutil.rmtree(self._folder / spec.name, ignore_errors=True)
 
     def log(self) -> str:
         """Return what the kubelets have said: nothing, if all is well."""

@@ -9,6 +9,7 @@ import pytest
 from engines.kubernetes.asking import (
     JOBS,
     PODS,
+    Object,
     condition,
     container,
     create,
@@ -16,9 +17,11 @@ from engines.kubernetes.asking import (
     log,
     pod,
     running,
+    state,
     wait_for,
+    wait_gone,
 )
-from engines.kubernetes.cluster import cluster, clusters
+from engines.kubernetes.cluster import Cluster, cluster, clusters
 from engines.kubernetes.nodes import node, run_nodes
 
 pytestmark = [
@@ -64,6 +67,34 @@ def test_a_pod_outlives_the_api_server_and_nothing_outlives_the_cluster(kubernet
         ["ip", "-brief", "address", "show", "lo"], capture_output=True, text=True, check=True
     )
     assert nodes.address not in shown.stdout
+
+
+def test_a_node_that_crashed_comes_back_without_what_it_ran(kubernetes_cluster: Cluster) -> None:
+    with (
+        run_nodes(kubernetes_cluster, node("frail", frail="yes")) as nodes,
+        kubernetes_cluster.client() as client,
+    ):
+        here = {"nodeSelector": {"frail": "yes"}}
+        create(client, PODS, pod("lost", "exec sleep 600", here))
+        create(client, PODS, pod("returns", "exec sleep 600", here | {"restartPolicy": "OnFailure"}))
+        running(client, "lost")
+        running(client, "returns")
+        nodes.kill()
+        nodes.start()
+        said = state(ended(client, "lost"))["terminated"]
+        assert (said["exitCode"], said["reason"]) == (137, "ContainerStatusUnknown")
+        seen = wait_for(client, f"{PODS}/returns", restarted_once)
+        assert "running" in state(seen)
+        client.delete(f"{PODS}/returns", params={"gracePeriodSeconds": 0}).raise_for_status()
+        wait_gone(client, f"{PODS}/returns")
+    with kubernetes_cluster.client() as client:
+        client.delete("/api/v1/nodes/frail").raise_for_status()
+
+
+def restarted_once(seen: Object) -> bool:
+    """Return whether a pod's container runs for the second time."""
+    (one,) = seen["status"]["containerStatuses"]
+    return one["restartCount"] == 1 and "running" in one["state"]
 
 
 def process_command(folder: Path) -> bytes:
