@@ -4,7 +4,6 @@ import math
 import statistics
 from bisect import bisect
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -92,16 +91,19 @@ def _task(ran: _Ran, began_at: float) -> Task:
 
 
 def _reaction_s(ran: Sequence[_Ran]) -> float:
-    """Return how long after the first news since the round before it a round of placements came, on average."""
-    placed = sorted(made_at_s(attempt.allocation_id) for one in ran for attempt in one.job.attempts)
-    rounds = placed[:1] + [b for a, b in pairwise(placed) if b - a > SAME_ROUND_S]
-    news = sorted([one.job.submitted_at for one in ran] + [one.freed_at for one in ran])
+    """Return how long a round of placements came after the first news since the round before, usually."""
+    placed = sorted((one.placed_at, one.job.submitted_at) for one in ran)
+    freed = sorted(one.freed_at for one in ran)
     took_s: list[float] = []
-    for before, at in pairwise([-math.inf, *rounds]):
-        first = bisect(news, before)
-        if first < len(news) and news[first] < at:
-            took_s.append(at - news[first])
-    return statistics.mean(took_s) if took_s else 0.0
+    before = -math.inf
+    for at, submitted_at in placed:
+        if at - before > SAME_ROUND_S:
+            first = bisect(freed, before)
+            room_at = freed[first] if first < len(freed) else math.inf
+            news_at = max(submitted_at, room_at if room_at < at else before)
+            took_s.append(at - news_at)
+        before = at
+    return statistics.mean(took_s)
 
 
 def _report(ran: Sequence[_Ran], workload: Workload, began_at: float, cores: float) -> Report:
