@@ -127,8 +127,8 @@ def _count(decision: Decision) -> int:
 
 def _what_scores_mean(job: Job) -> str:
     if job.demand.policy is Policy.BALANCED:
-        return "score: money, with time, distance, carbon and risk turned into it; the least wins"
-    return f"score: what {job.demand.policy} is named after; the least wins"
+        return "score: money, with time, distance and carbon turned into it; least wins"
+    return f"score: what {job.demand.policy} is named after; least wins"
 
 
 def _situation(explanation: Explanation, *, now: float) -> str:

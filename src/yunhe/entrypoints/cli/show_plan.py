@@ -36,27 +36,27 @@ def considered(decision: Decision, pools: Pools, *, every: bool = False) -> Rend
     more = fitting[BEST:]
     if more:
         scores = f"{more[0].score:.2f} to {more[-1].score:.2f}" if len(more) > 1 else f"{more[0].score:.2f}"
-        parts.append(Text(f"     {_pools(len(more))} more would do: score {scores}"))
+        parts.append(Text(f"     {_pools(len(more), 'more ')} would do: score {scores}"))
     return Group(*parts, *_reasons(decision.rejected))
 
 
 REASONS = {
     "roomy": "no room",
-    "accepting": "takes no new work",
+    "accepting": "no new work taken",
     "named": "not among the pools asked for",
-    "fresh": "it has just failed there",
-    "serving": "serves another project",
+    "fresh": "just failed there",
+    "serving": "for another project",
     "resident": "outside the regions that data may not leave",
     "level": "at another level than asked for",
     "tolerated": "kept for others by a taint",
-    "together": "what runs there does not agree with it",
+    "together": "does not agree with what runs there",
     "architecture": "another architecture",
     "labelled": "not labelled as asked for",
     "affordable": "over the budget",
     "timely": "too late for the deadline",
     "reliable": "not reliable enough",
     "reachable": "too far from its users",
-    "linked": "the network does not reach it",
+    "linked": "no network path with enough left",
 }
 
 
@@ -74,7 +74,7 @@ def _reasons(rejected: Sequence[Rejection]) -> list[RenderableType]:
         parts.append(line + (Text("; nearest:", style="dim") if len(said) > MISSES else Text()))
         grid = Table.grid(padding=(0, 3, 0, 0))
         for detail, ones in list(said.items())[:MISSES]:
-            grid.add_row(Text(f"{'':11}{detail}"), _names(ones))
+            grid.add_row(" " * 8, detail, _names(ones))
         parts.append(grid)
     return parts
 
@@ -85,8 +85,8 @@ def _names(refusals: Sequence[Rejection]) -> str:
     return names + (f" and {more} more" if more > 1 else "")
 
 
-def _pools(count: int) -> str:
-    return f"{count} pool{'s' * (count != 1)}"
+def _pools(count: int, more: str = "") -> str:
+    return f"{count} {more}pool{'s' * (count != 1)}"
 
 
 def _listed(fitting: Sequence[Candidate], rejected: Sequence[Rejection], pools: Pools) -> Text:
