@@ -15,6 +15,8 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
+from yunhe.scheduling.perception.graph import build_graph
+from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
 from yunhe.storage import leases
 from yunhe.storage.database import Database, insert_if_missing
@@ -45,11 +47,16 @@ class PerceptionService:
                 _node_facts(node, promised.get(node.id, NOTHING))
                 for pool in pools
                 for node in pool.nodes
-                if node.ready
+                if node.ready and not node.cordoned
             ],
             version=int(now * 1000),
             taken_at=now,
         )
+
+    async def graph(self, pool: str = "") -> ResourceGraph:
+        """Return how clusters, nodes and resources belong together."""
+        pools = (await self._plugins.pool(pool),) if pool else await self._plugins.pools()
+        return build_graph(pools, taken_at=self._clock())
 
     async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
         """Take note of what a pool charges."""
@@ -123,15 +130,25 @@ class UsageFeed:
 
 
 def _pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
+    why_not = _why_not(pool)
     return PoolFacts(
         id=pool.id,
         name=pool.spec.name,
         place=pool.spec.place,
         prices=prices,
         only_project=pool.spec.only_project,
-        accepts=pool.state is PoolState.READY,
-        why_not="" if pool.state is PoolState.READY else f"{pool.state}: {pool.reason}".removesuffix(": "),
+        accepts=not why_not,
+        why_not=why_not,
     )
+
+
+def _why_not(pool: Pool) -> str:
+    """Say why a pool takes no new work; empty: it does."""
+    if pool.state is not PoolState.READY:
+        return f"{pool.state}: {pool.reason}".removesuffix(": ")
+    if pool.nodes and all(node.cordoned for node in pool.nodes):
+        return "every node is cordoned"
+    return ""
 
 
 def _node_facts(node: PoolNode, promised: Resources) -> NodeFacts:
