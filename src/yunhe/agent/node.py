@@ -171,10 +171,17 @@ class Node:
         }
         reach("before-spawn")
         try:
-            allocation.wrapper_pid = self.spawner.spawn("task", order)
+            allocation.wrapper_pid = self._spawn_task(order)
         except OSError as fault:
             self._give_up(allocation, f"could not start: {fault}")
         reach("after-spawn")
+
+    def _spawn_task(self, order: dict[str, Any]) -> int:
+        try:
+            return self.spawner.spawn("task", order)
+        except ConnectionError:
+            # The spawner died over it, perhaps after it had forked: of two wrappers only one can record the start.
+            return self.spawner.spawn("task", order)
 
     def _give_up(self, allocation: Allocation, detail: str) -> None:
         """Record that nothing was started, unless something was."""

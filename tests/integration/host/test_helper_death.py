@@ -33,6 +33,23 @@ async def test_a_spawner_killed_while_idle_does_not_fail_the_next_task(
     assert (seen.ending, seen.exit_code) == (Ending.DONE, 3)
 
 
+async def test_a_spawner_killed_over_an_order_does_not_fail_it(engine: HostEngine, root: Path) -> None:
+    first = await launched(engine, "true")
+    await ended(engine, first.allocation_id)
+    (spawner,) = agent_processes.spawner(root)
+    os.kill(spawner, signal.SIGSTOP)  # it will have the order before it and not have carried it out
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_kill_later, spawner)
+        second = await launched(engine, "echo once; exit 3")
+    seen = await ended(engine, second.allocation_id)
+    assert (seen.ending, seen.exit_code, seen.log_bytes) == (Ending.DONE, 3, 5)
+
+
+async def _kill_later(pid: int) -> None:
+    await anyio.sleep(0.3)
+    os.kill(pid, signal.SIGKILL)
+
+
 async def test_a_killed_packer_is_worth_another_try(engine: HostEngine, root: Path) -> None:
     order = await launched(engine, LARGE)
     await ended(engine, order.allocation_id)
