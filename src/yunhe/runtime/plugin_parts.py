@@ -13,6 +13,8 @@ from yunhe.control.plugins.service import PluginService
 from yunhe.control.plugins.supervisor import Supervisor, Surroundings
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
+from yunhe.infrastructure.remote import channels
+from yunhe.infrastructure.remote.kind import RemoteKind
 from yunhe.kernel.clock import Clock
 from yunhe.runtime.settings import Settings
 from yunhe.storage.blobs import Blobs
@@ -43,7 +45,11 @@ def plugin_parts(
 
 
 def _remote_kind(manifest: Manifest, where: Callable[[], Where]) -> Kind:
-    raise AssertionError(manifest, where)
+    def reached() -> channels.Where:
+        now = where()
+        return channels.Where(now.address, now.certificate, now.token)
+
+    return RemoteKind(manifest, reached)
 
 
 def _surroundings(settings: Settings) -> Surroundings:
