@@ -8,15 +8,25 @@ from yunhe.scheduling.perception.model import NodeFacts, PoolFacts
 
 def pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
     """Return a pool as decisions know it; no prices: unknown."""
+    why_not = _why_not(pool)
     return PoolFacts(
         id=pool.id,
         name=pool.spec.name,
         place=pool.spec.place,
         prices=prices,
         only_project=pool.spec.only_project,
-        accepts=pool.state is PoolState.READY,
-        why_not="" if pool.state is PoolState.READY else f"{pool.state}: {pool.reason}".removesuffix(": "),
+        accepts=not why_not,
+        why_not=why_not,
     )
+
+
+def _why_not(pool: Pool) -> str:
+    """Say why a pool takes no new work; empty: it does."""
+    if pool.state is not PoolState.READY:
+        return f"{pool.state}: {pool.reason}".removesuffix(": ")
+    if pool.nodes and all(node.cordoned for node in pool.nodes):
+        return "every node is cordoned"
+    return ""
 
 
 def node_facts(node: PoolNode, promised: Resources) -> NodeFacts:

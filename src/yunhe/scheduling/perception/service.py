@@ -15,6 +15,8 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
+from yunhe.scheduling.perception.graph import build_graph
+from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.scheduling.perception.seen import node_facts, pool_facts
 from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
 from yunhe.storage import leases
@@ -46,11 +48,16 @@ class PerceptionService:
                 node_facts(node, promised.get(node.id, NOTHING))
                 for pool in pools
                 for node in pool.nodes
-                if node.ready
+                if node.ready and not node.cordoned
             ],
             version=int(now * 1000),
             taken_at=now,
         )
+
+    async def graph(self, pool: str = "") -> ResourceGraph:
+        """Return how clusters, nodes and resources belong together."""
+        pools = (await self._plugins.pool(pool),) if pool else await self._plugins.pools()
+        return build_graph(pools, taken_at=self._clock())
 
     async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
         """Take note of what a pool charges."""
