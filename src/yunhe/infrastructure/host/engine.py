@@ -1,9 +1,9 @@
 """The contract over an agent: a link that is opened when it is needed and comes back after it was cut."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import anyio
 import msgspec
@@ -27,7 +27,7 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.infrastructure.host.bridge import Opened, open_bridge
 from yunhe.infrastructure.host.link import Body, Exchange, Frame, Link
-from yunhe.infrastructure.host.package import agent_file
+from yunhe.infrastructure.host.package import AgentFile, agent_file
 from yunhe.infrastructure.host.target import HostTarget
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import AllocationId
@@ -52,6 +52,9 @@ class HostEngine:
     next one opens it again, at growing intervals while that fails. Nothing runs in the background: make it in any
     task, use it from any, and end it with ``close`` or as an async context manager.
     """
+
+    program: ClassVar[Callable[[], AgentFile]] = staticmethod(agent_file)
+    """What is taken to the host and answers there."""
 
     def __init__(self, target: HostTarget, *, request_within_s: float = REQUEST_WITHIN_S) -> None:
         self._target = target
@@ -213,7 +216,7 @@ class HostEngine:
 
     async def upgrade(self) -> None:
         """Have the agent become the one of this installation; its tasks are not touched."""
-        agent = agent_file()
+        agent = self.program()
         link = await self._link()
         body = {"digest": agent.digest, "size_bytes": len(agent.data)}
         exchange = link.exchange("upgrade", body)
@@ -252,7 +255,7 @@ class HostEngine:
                     f"The host cannot be reached; it is tried again in {wait_s:.1f} s."
                 )
             try:
-                self._opened = await open_bridge(self._target)
+                self._opened = await open_bridge(self._target, self.program())
             except PoolUnreachableError:
                 wait_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2**self._failures)
                 self._failures += 1
