@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -66,7 +67,8 @@ PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PreemptMode
 PartitionName=short Nodes=n1,n2 MaxTime=10 State=UP PreemptMode=OFF
 PartitionName=scavenge Nodes=n3 PriorityTier=1 PreemptMode=CANCEL State=UP
 PartitionName=urgent Nodes=n3 PriorityTier=10 PreemptMode=OFF State=UP
-PartitionName=closed Nodes=n4 AllowGroups=nogroup State=UP PreemptMode=OFF
+PartitionName=closed Nodes=n4 AllowAccounts=research State=UP PreemptMode=OFF
+PartitionName=members Nodes=n4 AllowGroups=nogroup State=UP PreemptMode=OFF
 """
 
 
@@ -83,9 +85,12 @@ class SlurmCluster:
         """Return what points Slurm's programs at this cluster."""
         return {**os.environ, "SLURM_CONF": str(self.configuration)}
 
-    def target(self, *, root: str = "site", environment: dict[str, str] | None = None, **options: str) -> LocalHost:
+    def target(
+        self, *, root: str = "site", environment: dict[str, str] | None = None, **options: str
+    ) -> LocalHost:
         """Return this machine as the login node; *options* are those of the kind."""
-        chosen = {"root": str(self.directory / root), "slurm_conf": str(self.configuration), **options}
+        chosen = {"root": str(self.directory / root), "slurm_conf": str(self.configuration)}
+        chosen |= {"python": sys.executable, **options}  # what is first on the path may be a slow shim
         target = read_target(Target(options=chosen))
         assert isinstance(target, LocalHost)
         return msgspec.structs.replace(target, environment=environment or {})
@@ -93,7 +98,7 @@ class SlurmCluster:
     def start_all(self) -> None:
         """Start every daemon and wait until every node is idle."""
         self._start("munged", self._munge_command())
-        wait_for(lambda: (self.directory / "munge" / "socket").exists(), "munged listens")
+        wait_for((self.directory / "munge" / "socket").exists, "munged listens")
         self.start_controller()
         for node in NODES:
             self.start_node(node)
@@ -155,7 +160,9 @@ class SlurmCluster:
 
     def states(self) -> list[str]:
         """Return the state of every node."""
-        return self.ask("sinfo", "--noheader", "--Node", "--format=%T", "--partition=main,scavenge,closed").split()
+        return self.ask(
+            "sinfo", "--noheader", "--Node", "--format=%T", "--partition=main,scavenge,closed"
+        ).split()
 
     def jobs(self, allocation_id: str) -> list[str]:
         """Return the numbers of every job of an allocation that Slurm remembers."""

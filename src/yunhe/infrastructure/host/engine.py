@@ -1,9 +1,9 @@
 """The contract over an agent: a link that is opened when it is needed and comes back after it was cut."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 import anyio
 import msgspec
@@ -52,9 +52,6 @@ class HostEngine:
     next one opens it again, at growing intervals while that fails. Nothing runs in the background: make it in any
     task, use it from any, and end it with ``close`` or as an async context manager.
     """
-
-    program: ClassVar[Callable[[], AgentFile]] = staticmethod(agent_file)
-    """What is taken to the host and answers there."""
 
     def __init__(self, target: HostTarget, *, request_within_s: float = REQUEST_WITHIN_S) -> None:
         self._target = target
@@ -208,6 +205,10 @@ class HostEngine:
             await exchange.leave()
 
     # The agent itself
+
+    def program(self) -> AgentFile:
+        """Return what is taken to the host and answers there."""
+        return agent_file()
 
     async def hello(self) -> Body:
         """Return what the agent said of itself: its version, digest, process ID and boot ID."""

@@ -4,13 +4,16 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import Catalogue
 from yunhe.infrastructure.host.engine import HostEngine
+from yunhe.infrastructure.host.package import AgentFile
 from yunhe.infrastructure.slurm.package import site_file
 
 
 class SlurmEngine(HostEngine):
     """An engine whose nodes are a Slurm site's."""
 
-    program = staticmethod(site_file)
+    def program(self) -> AgentFile:
+        """Return the site's helper."""
+        return site_file()
 
     async def catalogue(self) -> Catalogue:
         """Return the partitions, and the sizes of node in each."""

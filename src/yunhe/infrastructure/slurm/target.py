@@ -47,7 +47,9 @@ def read_target(target: Target) -> HostTarget:
     )
     root = options.get("root", DEFAULT_ROOT)
     if set(root) & set("%\\\n\0"):
-        raise _problem("root", "must not hold %, a backslash or a line break: Slurm reads them in file names", root)
+        raise _problem(
+            "root", "must not hold %, a backslash or a line break: Slurm reads them in file names", root
+        )
     if not target.address:
         return LocalHost(root=root, declared=declared)
     return SshHost(

@@ -5,7 +5,7 @@
 ``programs``    Slurm's own programs, each with a time limit; ``answers`` what they print, as values
 ``states``      what each of Slurm's job states means to us
 ``ledger``      allocations on the shared file system: claims, owners, marks, locks
-``commands``    launch, stop, release, pause; ``submission`` an order in sbatch's words
+``commands``    launch, stop, release, pause; ``submission`` an order in sbatch's words, ``sealing`` its secrets
 ``watch``       what came of it: the jobs' own records, and Slurm's word where a job could leave none
 ``job``         one job on its compute node, from first step to final record
 ``beside``      a command beside a running job; ``files`` archives in and out; ``usage`` minutes, numbered

@@ -59,7 +59,9 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     asyncio.run(serve())
     sys.stdout.flush()
-    os._exit(0)  # a thread may still wait for Slurm; what it does is on the disk, and nobody listens here any more
+    os._exit(
+        0
+    )  # a thread may still wait for Slurm; what it does is on the disk, and nobody listens here any more
 
 
 def _parser() -> argparse.ArgumentParser:

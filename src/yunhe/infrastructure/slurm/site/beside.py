@@ -20,9 +20,9 @@ from yunhe.agent.handles import read_handle, write_handle
 from yunhe.agent.refusals import CONFLICT, Refusal
 from yunhe.agent.runs import Run
 from yunhe.agent.wrapper import COULD_NOT_START
+from yunhe.infrastructure.slurm.site.job import task_environment
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
 from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
-from yunhe.infrastructure.slurm.site.job import task_environment
 from yunhe.infrastructure.slurm.site.watch import Watch
 
 END_WITHIN_S = 3.0

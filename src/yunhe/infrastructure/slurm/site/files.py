@@ -53,8 +53,7 @@ class Files:
         except OSError as fault:
             raise refusal_of(fault, "receiving an archive") from fault
         finally:
-            if os.path.exists(path):
-                os.unlink(path)
+            _remove(path)
         await call.answer({"had": False})
 
     def _wanted(self, body: dict[str, Any]) -> bool:
@@ -156,6 +155,11 @@ class Files:
             os.close(data_reader)
             os.close(status_reader)
         await call.answer({})
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
 
 
 def _raise_refusal(answer: bytes) -> None:

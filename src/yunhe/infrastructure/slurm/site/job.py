@@ -21,7 +21,7 @@ from yunhe.agent.processes import signal_all
 from yunhe.agent.runs import Run
 from yunhe.agent.ungrouped import Ungrouped
 from yunhe.agent.wrapper import Wrapper, clock_ms
-from yunhe.infrastructure.slurm.site.submission import KEY, join_secrets
+from yunhe.infrastructure.slurm.site.sealing import KEY, join_secrets
 
 SAMPLE_EVERY_S = 1.0
 FIRST_SAMPLE_AFTER_S = 0.2
@@ -135,7 +135,9 @@ class Overseer:
         if self._meter is None:
             self._begin()
         if signal.SIGTSTP in numbers:
-            signal_all(self._group.processes(), signal.SIGSTOP)  # Slurm itself waits two seconds before it does
+            signal_all(
+                self._group.processes(), signal.SIGSTOP
+            )  # Slurm itself waits two seconds before it does
         if signal.SIGCONT in numbers:
             signal_all(self._group.processes(), signal.SIGCONT)
         self._obey_stop()

@@ -17,7 +17,7 @@ import shutil
 import time
 import zlib
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any, Generator
 
 from yunhe.agent.durable import create_json, read_json, replace_json
 from yunhe.agent.refusals import CONFLICT, FENCED, FORBIDDEN, NOT_FOUND, RESTARTING, Refusal
@@ -52,13 +52,13 @@ class Ledger:
     # One at a time
 
     @contextmanager
-    def commanding(self, name: str) -> Iterator[Run]:
+    def commanding(self, name: str) -> Generator[Run, None, None]:
         """Hold *name* against every other helper of this site, on whatever login node."""
         with self.held(f"{zlib.crc32(name.encode()) % LOCKS:02d}"):
             yield self.run(name)
 
     @contextmanager
-    def held(self, lock: str) -> Iterator[None]:
+    def held(self, lock: str) -> Generator[None, None, None]:
         """Hold one of the site's locks; the kernel lets go of it when we die."""
         handle = os.open(os.path.join(self._locks, lock), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         until = time.monotonic() + LOCK_WITHIN_S

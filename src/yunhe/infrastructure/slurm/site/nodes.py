@@ -11,7 +11,18 @@ from yunhe.agent.refusals import NOT_FOUND, Refusal, invalid
 from yunhe.infrastructure.slurm.site import answers
 from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
 
-_NOT_READY = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "POWERED_DOWN", "REBOOT", "UNKNOWN", "INVAL", "FUTURE")
+_NOT_READY = (
+    "DOWN",
+    "DRAIN",
+    "FAIL",
+    "MAINT",
+    "NOT_RESPONDING",
+    "POWERED_DOWN",
+    "REBOOT",
+    "UNKNOWN",
+    "INVAL",
+    "FUTURE",
+)
 _QUOTAS = ("MaxJobs", "MaxSubmit", "GrpJobs", "GrpSubmit", "MaxTRES", "GrpTRES", "GrpTRESMins")
 
 

@@ -98,7 +98,9 @@ class Probe:
         numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
         if numbers < OLDEST:
             wanted = ".".join(map(str, OLDEST))
-            raise FailedCheck(f"Slurm {version or 'of unknown version'} is too old.", f"It needs {wanted} or newer.")
+            raise FailedCheck(
+                f"Slurm {version or 'of unknown version'} is too old.", f"It needs {wanted} or newer."
+            )
         return version
 
     def partition(self) -> str:
@@ -108,7 +110,8 @@ class Probe:
         if not landscape.partitions:
             everything = read_landscape(self._slurm, self._settings._replace(partition=""))
             raise FailedCheck(
-                f"There is no partition {wanted}.", f"Choose one of {', '.join(sorted(everything.partitions))}."
+                f"There is no partition {wanted}.",
+                f"Choose one of {', '.join(sorted(everything.partitions))}.",
             )
         down = [partition.name for partition in landscape.partitions.values() if not partition.up]
         if len(down) == len(landscape.partitions):
@@ -181,7 +184,9 @@ class Probe:
                     return file.read()
             if meaning_of(state).over:
                 break
-            state = self._slurm.ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T").strip()
+            state = self._slurm.ask(
+                "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T"
+            ).strip()
             time.sleep(LOOK_EVERY_S)
         if meaning_of(state).waits:
             self._slurm.ask("scancel", number)

@@ -82,9 +82,7 @@ def refused(program: str, said: str) -> Refusal:
     words = "; ".join(line.strip().rstrip(".") for line in lines[-4:]) or "it failed and said nothing"
     if _AWAY.search(said):
         return away(f"Slurm's controller does not answer {program}: {words}.")
-    return Refusal(
-        INVALID, f"{program}: {words}.", fields=[{"field": program, "problem": words[:400]}]
-    )
+    return Refusal(INVALID, f"{program}: {words}.", fields=[{"field": program, "problem": words[:400]}])
 
 
 def away(problem: str) -> Refusal:

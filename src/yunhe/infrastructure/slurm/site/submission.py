@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
-import os
 from typing import Any
 
-from yunhe.agent.durable import read_json, replace_json
 from yunhe.agent.refusals import UNSUPPORTED, Refusal, invalid
 from yunhe.agent.runs import Run
 from yunhe.infrastructure.slurm.site.answers import PREFIX
 from yunhe.infrastructure.slurm.site.nodes import Landscape, Partition
 from yunhe.infrastructure.slurm.site.programs import Settings
+from yunhe.infrastructure.slurm.site.sealing import KEY, split_secrets
 
 SCRIPT = """#!/bin/sh
 # Written once for every job of this site: what differs comes as environment.
 exec "$YUNHE_PYTHON" -I -S "$YUNHE_PROGRAM" job --run "$YUNHE_RUN"
 """
-KEY = "YUNHE_SECRETS_KEY"
 LEEWAY_S = 60
 """Slurm's limit lies this far behind our own, which ends a task to the second and says so."""
 
@@ -35,7 +30,9 @@ def check_order(order: dict[str, Any], settings: Settings, landscape: Landscape)
     for name in ("cpu_millis", "memory_mib", "disk_mib"):
         most = max(node["total"][name] for node in landscape.nodes_in(partition))
         if asked.get(name, 0) > most:
-            raise invalid(f"resources.{name}", f"no node of {partition.name} has more than {most}", asked[name])
+            raise invalid(
+                f"resources.{name}", f"no node of {partition.name} has more than {most}", asked[name]
+            )
     for accelerator in asked.get("accelerators", ()):
         _check_accelerator(accelerator, partition, landscape)
     limit = partition.limit_minutes
@@ -50,7 +47,9 @@ def _check_accelerator(asked: dict[str, Any], partition: Partition, landscape: L
         raise invalid("resources.accelerators.milli", "Slurm gives whole accelerators only", asked["milli"])
     if asked.get("memory_mib"):
         raise invalid(
-            "resources.accelerators.memory_mib", "Slurm cannot be asked for device memory", asked["memory_mib"]
+            "resources.accelerators.memory_mib",
+            "Slurm cannot be asked for device memory",
+            asked["memory_mib"],
         )
     kinds = {
         entry["kind"]: entry["milli"]
@@ -98,34 +97,6 @@ def _time(order: dict[str, Any], settings: Settings, partition: Partition) -> st
 
 
 def environment_of_job(run: Run, settings: Settings, program: str, secrets: dict[str, str]) -> dict[str, str]:
-    """Return what the job's environment holds for us; the secrets are split, see ``split_secrets``."""
+    """Return what the job's environment holds for us; the secrets are split."""
     variables = {"YUNHE_PYTHON": settings.python, "YUNHE_PROGRAM": program, "YUNHE_RUN": run.path}
     return {**variables, KEY: split_secrets(run, secrets)} if secrets else variables
-
-
-def split_secrets(run: Run, secrets: dict[str, str]) -> str:
-    """Keep the secrets in two halves that are nothing alone: one in the run's directory, one for the job's environment.
-
-    Slurm writes a job's environment to the controller's disk, and a file in our directory lies on the site's. The file
-    is removed when the job has read it, and what the controller kept is then noise.
-    """
-    key = os.urandom(32)
-    sealed = _mask(json.dumps(secrets).encode(), key)
-    replace_json(run.at("sealed.json"), {"sealed": base64.b64encode(sealed).decode()})
-    return key.hex()
-
-
-def join_secrets(run: Run, key: str) -> dict[str, str]:
-    """Return the secrets, and remove our half of them."""
-    if not key:
-        return {}
-    half = read_json(run.at("sealed.json"))
-    if half is None:
-        raise Refusal(UNSUPPORTED, "The secrets of this job have been read already.")
-    os.unlink(run.at("sealed.json"))
-    return json.loads(_mask(base64.b64decode(half["sealed"]), bytes.fromhex(key)))
-
-
-def _mask(data: bytes, key: bytes) -> bytes:
-    stream = hashlib.shake_256(key).digest(len(data))
-    return bytes(a ^ b for a, b in zip(data, stream))  # noqa: B905 - Python 3.8

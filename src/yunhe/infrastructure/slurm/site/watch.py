@@ -225,7 +225,10 @@ def _told_by_itself(end: dict[str, Any], verdict: dict[str, Any] | None) -> dict
 def _told_by_slurm(run: Run, verdict: dict[str, Any]) -> dict[str, Any]:
     """Return what can be said of a job that left no record of its end."""
     state = verdict["state"]
-    body: dict[str, Any] = {"log_bytes": end_of_log(run.log), "detail": f"Slurm job {verdict['job']}: {state}"}
+    body: dict[str, Any] = {
+        "log_bytes": end_of_log(run.log),
+        "detail": f"Slurm job {verdict['job']}: {state}",
+    }
     ending = meaning_of(state).ending
     began = "pid" in (run.record("start") or {})
     if ending is not None:
