@@ -50,6 +50,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 SwitchType=switch/none
 MpiDefault=none
+EnforcePartLimits=ALL
 ReturnToService=2
 SlurmdParameters=config_overrides
 SlurmctldParameters=idle_on_node_suspend
