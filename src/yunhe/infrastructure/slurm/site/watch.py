@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from typing import Any, Callable
@@ -24,6 +25,7 @@ ABANDON_S = 120.0
 """How long a claim that no job is known for waits to be launched again before it is given up."""
 FORCE_AFTER_S = 20.0
 _KILLED = 137
+_OVER_MEMORY = re.compile(r"slurmstepd.*: error: (Exceeded job memory limit|Detected \d+ oom.kill event)")
 _STANDING = ("phase", "token", "node_id", "step", "exit_code", "ending", "detail")
 
 
@@ -152,11 +154,12 @@ class Watch:
         if verdict is not None:
             return {**body, **_told_by_slurm(run, verdict)}
         self._force(run)
-        return {**body, **self._alive(run, start, body["step"]), "log_bytes": end_of_log(run.log)}
+        began = "pid" in start and bool(place and body["step"])
+        return {**body, **self._alive(run, began=began), "log_bytes": end_of_log(run.log)}
 
-    def _alive(self, run: Run, start: dict[str, Any], step: str) -> dict[str, Any]:
+    def _alive(self, run: Run, *, began: bool) -> dict[str, Any]:
         job = self.queue.job_of(run.id, job_number(run))
-        if "pid" not in start or not step:
+        if not began:
             words = f"Slurm job {job.number} is {job.state}" if job else "handed to Slurm"
             reason = f" ({job.reason})" if job and job.reason else ""
             return {"phase": "starting", "detail": words + reason}
@@ -175,6 +178,8 @@ class Watch:
             return None
         run.create_record("start", {"abandoned": True})  # whatever else is still queued for it must not begin
         number = job.number if job else job_number(run)
+        if state == "FAILED" and _OVER_MEMORY.search(_text(run.at("slurm.out"))):
+            state = "OUT_OF_MEMORY"  # where limits are kept by polling, Slurm says so in words alone
         run.create_record("verdict", {"state": state, "job": number, "at": time.time()})
         return run.record("verdict")
 
