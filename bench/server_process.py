@@ -21,7 +21,7 @@ from yunhe.entrypoints.api.serve import Server, listen, stop_on_signal
 from yunhe.entrypoints.client import Client
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.settings import Settings
-from yunhe.runtime.start import default_kinds, first_key_path, running
+from yunhe.runtime.start import first_key_path, running
 
 
 @post("/noop", status_code=200)
@@ -32,7 +32,7 @@ async def noop() -> dict[str, bool]:
 
 async def _serve(settings: Settings, engines: str) -> None:
     listening = listen(settings)
-    kinds = default_kinds() if engines == "hosts" else {"fake": FakeKind()}
+    kinds = None if engines == "hosts" else {"fake": FakeKind()}
     async with running(settings, kinds=kinds) as platform:
         app = create_app(platform)
         app.register(noop)

@@ -10,8 +10,6 @@ import pytest
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("yunhe")
 
-pytest.register_assert_rewrite("conformance")
-
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -13,11 +13,11 @@ from typing import TypeVar
 import anyio
 from sqlalchemy.engine import Connection
 
+from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.keeper import Keeper
 from yunhe.control.plugins.service import PluginService
 from yunhe.infrastructure.contract.kind import Kind
-from yunhe.infrastructure.host.kind import local_kind, ssh_kind
 from yunhe.kernel.clock import Clock, system_clock
 from yunhe.kernel.errors import ConflictError
 from yunhe.observability.supervise import supervise
@@ -50,11 +50,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def default_kinds() -> dict[str, Kind]:
-    """Return every kind of engine this platform can connect."""
-    return {"local": local_kind(), "ssh": ssh_kind()}
-
-
 def first_key_path(home: Path) -> Path:
     """Return where the first key is left for whoever set the platform up."""
     return home / "first.key"
@@ -64,7 +59,10 @@ def first_key_path(home: Path) -> Path:
 async def running(
     settings: Settings, *, kinds: Mapping[str, Kind] | None = None, clock: Clock = system_clock
 ) -> AsyncGenerator[Platform]:
-    """Run every built sub-module of this process's role until the block ends."""
+    """Run every built sub-module of this process's role until the block ends.
+
+    *kinds* are the only kinds of engines in process then, instead of all that are installed.
+    """
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with AsyncExitStack() as stack:
         url = settings.resolved_database_url()
@@ -75,7 +73,7 @@ async def running(
         await migrate(database)
         if database.is_sqlite:
             await database.write(_end_old_leases)
-        start = _Start(settings, database, dict(kinds or default_kinds()), clock)
+        start = _Start(settings, database, in_process(kinds), clock)
         for name in start_order():
             await stack.enter_async_context(start.submodule(name))
             log.info("sub-module started", extra={"submodule": name})
@@ -85,7 +83,7 @@ async def running(
 class _Start:
     """Builds each sub-module when its turn comes; by then all it needs is there."""
 
-    def __init__(self, settings: Settings, database: Database, kinds: dict[str, Kind], clock: Clock) -> None:
+    def __init__(self, settings: Settings, database: Database, kinds: InProcess, clock: Clock) -> None:
         self._settings = settings
         self._database = database
         self._kinds = kinds

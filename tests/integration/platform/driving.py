@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import sqlalchemy as sa
 
+from yunhe.control.plugins.in_process import in_process
 from yunhe.control.plugins.model import PoolSpec, Step
 from yunhe.control.plugins.service import PluginService
 from yunhe.infrastructure.contract.kind import Target
@@ -133,7 +134,7 @@ async def rig(folder: Path) -> AsyncGenerator[Rig]:
     database, gated = Database(url), GatedDatabase(url)
     await migrate(database)
     kind, blobs = FakeKind(), Blobs(database, system_clock, 1 << 20)
-    plugins = PluginService(database, blobs, {"fake": kind}, system_clock)
+    plugins = PluginService(database, blobs, in_process({"fake": kind}), system_clock)
     vault, notices = Vault.at(folder / "vault.key"), Notices(database)
     means = Means(gated, plugins, vault, notices, system_clock, OWNER, lambda: None)
     driver = Driver(means)

@@ -1,11 +1,12 @@
 """Connections to engines: opened on first use, shared, held by one task each until the pool goes."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from yunhe.control.plugins.in_process import InProcess
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Kind, Target
@@ -16,8 +17,8 @@ from yunhe.kernel.ids import PoolId
 class Connections:
     """Hands out the engine of a pool."""
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
-        self.kinds = kinds
+    def __init__(self, kinds: InProcess) -> None:
+        self._kinds = kinds
         self._tasks: TaskGroup | None = None
         self._engines: dict[PoolId, Engine] = {}
         self._closing: dict[PoolId, anyio.Event] = {}
@@ -37,24 +38,24 @@ class Connections:
 
     def kind(self, spec: PoolSpec) -> Kind:
         """Return the kind a pool names, or refuse it with those there are."""
-        kind = self.kinds.get(spec.kind)
-        if kind is None:
+        manifest = self._kinds.manifests.get(spec.kind)
+        if manifest is None:
             raise InvalidInputError(
                 f"There is no engine of kind {spec.kind!r}.",
-                remedy=f"Use one of: {', '.join(sorted(self.kinds))}.",
+                remedy=f"Use one of: {', '.join(sorted(self._kinds.manifests))}.",
                 fields=(FieldProblem("kind", "is not a registered kind", spec.kind),),
             )
-        unknown = sorted(set(spec.options) - set(kind.options))
+        unknown = sorted(set(spec.options) - set(manifest.options))
         if unknown:
             raise InvalidInputError(
                 f"A pool of kind {spec.kind} does not understand {', '.join(unknown)}.",
-                remedy=f"It understands: {', '.join(sorted(kind.options)) or 'no options'}.",
+                remedy=f"It understands: {', '.join(sorted(manifest.options)) or 'no options'}.",
                 fields=tuple(
                     FieldProblem(f"options.{name}", "is not an option", spec.options[name])
                     for name in unknown
                 ),
             )
-        return kind
+        return self._kinds.kind(spec.kind)
 
     async def engine(self, pool_id: PoolId, spec: PoolSpec) -> Engine:
         """Return the pool's engine, connecting when there is no connection yet."""

@@ -1,7 +1,7 @@
 """Plugins: register pools, keep watch over them, and pass orders to their engines."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import store
 from yunhe.control.plugins.connections import Connections, target_of
+from yunhe.control.plugins.in_process import InProcess
 from yunhe.control.plugins.model import (
     Check,
     ExecRequest,
@@ -28,7 +29,6 @@ from yunhe.control.plugins.model import (
     UsageMinute,
 )
 from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
-from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, UnsupportedError, YunheError
@@ -45,7 +45,7 @@ P = TypeVar("P")
 class PluginService:
     """Implements ``Plugins``."""
 
-    def __init__(self, database: Database, blobs: Blobs, kinds: Mapping[str, Kind], clock: Clock) -> None:
+    def __init__(self, database: Database, blobs: Blobs, kinds: InProcess, clock: Clock) -> None:
         self._database = database
         self._blobs = blobs
         self._clock = clock

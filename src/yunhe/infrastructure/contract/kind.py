@@ -27,12 +27,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kind(Protocol):
-    """Connects to engines of one kind."""
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Every option this kind understands, with a sentence on each."""
-        ...
+    """Connects to engines of one kind; which options a target may have is in its manifest."""
 
     def onboard(self, target: Target) -> AsyncIterator[Check]:
         """Yield each step of getting an engine ready there; the first that fails is the last."""

@@ -30,15 +30,6 @@ class FakeKind:
         self._time = time or RealTime()
         self._sites: dict[str, Site] = {}
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Every option this kind understands."""
-        return {
-            "nodes": "How many nodes the pool has; 1 unless said.",
-            "cpus": "Cores of each node; 8 unless said.",
-            "memory": "Memory of each node; 16GB unless said.",
-        }
-
     def site(self, target: Target) -> Site:
         """Return the pool at an address, for a test to look into and to break."""
         if target.address not in self._sites:

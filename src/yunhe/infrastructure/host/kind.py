@@ -14,31 +14,12 @@ from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost, Ss
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
 
-_SHARED_OPTIONS = {
-    "root": "directory of the agent on the host",
-    "cpus": "cores to offer; all when left out",
-    "memory": "memory to offer; all when left out",
-    "first_uid": "first of the user IDs given to projects",
-}
-_SSH_OPTIONS = {
-    "port": "port of the SSH server",
-    "identity": "private key file",
-    "python": "Python to run the agent with",
-    "ssh_config": "configuration file for ssh, in place of the user's own",
-}
-
 
 class HostKind:
     """Connects to hosts."""
 
-    def __init__(self, options: dict[str, str], read: Callable[[Target], HostTarget]) -> None:
-        self._options = options
+    def __init__(self, read: Callable[[Target], HostTarget]) -> None:
         self._read = read
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Every option this kind understands."""
-        return self._options
 
     async def onboard(self, target: Target) -> AsyncIterator[Check]:
         """Yield each step of getting an agent ready there, with how long it took."""
@@ -57,9 +38,7 @@ class HostKind:
 
 def local_kind() -> HostKind:
     """Return the kind whose engine is an agent on this machine."""
-    return HostKind(
-        _SHARED_OPTIONS, lambda t: LocalHost(root=t.options.get("root", ""), declared=_declared(t))
-    )
+    return HostKind(lambda t: LocalHost(root=t.options.get("root", ""), declared=_declared(t)))
 
 
 def ssh_kind() -> HostKind:
@@ -76,7 +55,7 @@ def ssh_kind() -> HostKind:
             declared=_declared(target),
         )
 
-    return HostKind(_SHARED_OPTIONS | _SSH_OPTIONS, read)
+    return HostKind(read)
 
 
 def _declared(target: Target) -> Declared:
