@@ -4,9 +4,9 @@ from collections.abc import Generator
 
 import pytest
 
-from conformance.basic_promises import Connect
-from conformance.engine_promises import EnginePromises
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
+from yunhe.conformance.basic_promises import Connect
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.ray.client import RayClient
 from yunhe.infrastructure.ray.engine import RayEngine

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -193,7 +193,7 @@ class RayCluster:
 
 
 @contextmanager
-def ray_cluster(*, workers: int = 1, token: str = "") -> Iterator[RayCluster]:
+def ray_cluster(*, workers: int = 1, token: str = "") -> Generator[RayCluster]:
     """Hold a running cluster; its directory has a short name, for Ray keeps sockets in it."""
     directory = Path(tempfile.mkdtemp(prefix="yr", dir="/tmp"))
     cluster = RayCluster(directory, token=token)
@@ -214,9 +214,9 @@ def _free_port() -> int:
 
 
 def _all_processes() -> Generator[int]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            yield int(name)
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            yield int(path.name)
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -27,9 +27,11 @@ class Dashboard:
         self.version: dict[str, Any] = dict(RECORDED["version"])
         self.status = 200
         self.reachable = True
+        self.overtaken_by: dict[str, Any] | None = None
+        """What somebody else submits just before the next submission."""
 
-    def client(self) -> RayClient:
-        """Return a client whose requests all come here."""
+    def client(self, _target: RayTarget | None = None) -> RayClient:
+        """Return a client whose requests all come here, whatever it is asked to reach."""
         return RayClient(RayTarget(url="http://head:8265"), httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -72,12 +74,20 @@ class Dashboard:
     def _submit(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
         self.submissions.append(body)
+        if self.overtaken_by is not None:
+            self._take(self.overtaken_by)
+            self.overtaken_by = None
         name = body["submission_id"]
         if name in self.jobs:
             words = (
                 f"Traceback …\nValueError: Job with submission_id {name} already exists. Please use another."
             )
             return httpx.Response(500, text=words)
+        self._take(body)
+        return httpx.Response(200, json={"job_id": name, "submission_id": name})
+
+    def _take(self, body: dict[str, Any]) -> None:
+        name = body["submission_id"]
         mark = "CPU" in body.get("entrypoint_resources", {})
         self.jobs[name] = {
             "type": "SUBMISSION",
@@ -89,7 +99,6 @@ class Dashboard:
             "metadata": body["metadata"],
             "driver_node_id": None,
         }
-        return httpx.Response(200, json={"job_id": name, "submission_id": name})
 
     def _package(self, request: httpx.Request, name: str) -> httpx.Response:
         if request.method == "PUT":

@@ -22,14 +22,14 @@ from yunhe.kernel.resources import Accelerators, Resources
 GIB = 1024**3
 
 
-def node(name: str = "n1", state: str = "ALIVE", **offered: float) -> RayNode:
+def node(name: str, offered: dict[str, float], state: str = "ALIVE") -> RayNode:
     return RayNode(node_id=name, node_ip="192.0.2.2", state=state, resources_total=offered)
 
 
-PLAIN = node(CPU=4.0, memory=8.0 * GIB, object_store_memory=1e9, **{"node:192.0.2.2": 1.0})
-TYPED = node("n2", CPU=8.0, memory=16.0 * GIB, GPU=2.0, **{"accelerator_type:A100": 1.0})
-CUSTOM = node("n3", CPU=1.0, memory=1.0 * GIB, fpga=2.0)
-UNTYPED = node("n4", CPU=1.0, memory=1.0 * GIB, GPU=1.0)
+PLAIN = node("n1", {"CPU": 4, "memory": 8 * GIB, "object_store_memory": 1e9, "node:192.0.2.2": 1})
+TYPED = node("n2", {"CPU": 8, "memory": 16 * GIB, "GPU": 2, "accelerator_type:A100": 1})
+CUSTOM = node("n3", {"CPU": 1, "memory": 1 * GIB, "fpga": 2})
+UNTYPED = node("n4", {"CPU": 1, "memory": 1 * GIB, "GPU": 1})
 
 
 def test_the_nodes_of_a_real_cluster_are_read() -> None:
@@ -92,11 +92,11 @@ def test_what_no_node_has_is_refused_by_the_name_of_the_field(wanted: Resources,
 
 def test_dead_nodes_are_left_out_draining_ones_are_not_ready_and_strange_ones_an_error() -> None:
     draining = NodeStats(raylet=Raylet(node_id="n1", state_snapshot=StateSnapshot("DRAINING")))
-    seen = amounts.inventory([PLAIN, node("n9", "DEAD", CPU=1.0), CUSTOM], [draining], 0.0).nodes
+    seen = amounts.inventory([PLAIN, node("n9", {"CPU": 1}, "DEAD"), CUSTOM], [draining], 0.0).nodes
     assert [(one.id, one.ready) for one in seen] == [("n1", False), ("n3", False)]
     assert all(one.reason for one in seen)
     with pytest.raises(UnsupportedError, match="ASLEEP"):
-        amounts.inventory([node("n9", "ASLEEP", CPU=1.0)], [], 0.0)
+        amounts.inventory([node("n9", {"CPU": 1}, "ASLEEP")], [], 0.0)
     assert [spec.name for spec in amounts.catalogue([PLAIN, PLAIN, CUSTOM], []).specs] == [
         "1-cpu-1024-mib-2-fpga",
         "4-cpu-8192-mib",

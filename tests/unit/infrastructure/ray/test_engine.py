@@ -10,17 +10,16 @@ import anyio
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from conformance.caller import archive_of, chunks_of, files_in
 from hypothesis import HealthCheck, given, settings
 
 from engines.ray_dashboard import HEAD, NOW_MS, Dashboard
-from yunhe.infrastructure.contract.kind import Check
+from yunhe.conformance.caller import archive_of, chunks_of, files_in
+from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import LaunchOrder, Phase, Step, Upload
 from yunhe.infrastructure.ray import kind
 from yunhe.infrastructure.ray.engine import ENTRYPOINT, RayEngine
 from yunhe.infrastructure.ray.kind import RayKind
 from yunhe.infrastructure.ray.target import RayTarget, read_target
-from yunhe.infrastructure.contract.kind import Target
 from yunhe.kernel.errors import (
     ConflictError,
     FencedError,
@@ -107,19 +106,31 @@ async def test_launched_again_by_anybody_it_is_not_submitted_again() -> None:
 
 async def test_of_two_connections_that_launch_at_once_ray_takes_one() -> None:
     dashboard = Dashboard()
-    late = engine(dashboard)
-    known = late._known
-
-    async def overtaken() -> Any:
-        before = await known()
-        if ID not in dashboard.jobs:
-            await engine(dashboard).launch(order(token=6))
-        return before
-
-    late._known = overtaken
+    dashboard.overtaken_by = {
+        "submission_id": ID,
+        "metadata": {"yunhe": "allocation", "token": "6", "project": "p", "resources": "{}"},
+    }
     with pytest.raises(FencedError):
-        await late.launch(order(token=5))
+        await engine(dashboard).launch(order(token=5))
     assert [job["metadata"]["token"] for job in dashboard.jobs.values()] == ["6"]
+
+
+async def test_of_a_stop_and_a_launch_at_once_the_one_that_comes_second_gives_way() -> None:
+    dashboard = Dashboard()
+    dashboard.overtaken_by = {
+        "submission_id": ID,
+        "metadata": {"yunhe": "allocation", "token": "5", "project": "p", "resources": "{}"},
+    }
+    await engine(dashboard).stop(ID, 5, grace_s=1)
+    assert dashboard.stops == [ID], "the launch came first, so it is what is stopped"
+    dashboard = Dashboard()
+    dashboard.overtaken_by = {
+        "submission_id": ID,
+        "metadata": {"yunhe": "tombstone", "token": "5"},
+        "entrypoint_resources": {"CPU": 1.0},
+    }
+    await engine(dashboard).launch(order(token=5))
+    assert dashboard.jobs[ID]["metadata"]["yunhe"] == "tombstone", "the stop came first, so nothing starts"
 
 
 async def test_a_stop_before_the_launch_takes_its_place() -> None:
@@ -322,7 +333,7 @@ class TestOnboarding:
     """Each step of ``yunhe pool add ray``, and what is said when it fails."""
 
     async def checks(self, dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-        monkeypatch.setattr(kind, "RayClient", lambda _target: dashboard.client())
+        monkeypatch.setattr(kind, "RayClient", dashboard.client)
         monkeypatch.setattr(kind, "TRIAL_WITHIN_S", 0.5)
         return [check async for check in RayKind().onboard(Target(address="http://head:8265"))]
 

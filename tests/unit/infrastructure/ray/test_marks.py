@@ -33,12 +33,13 @@ def upload(token: int, path: str = "data") -> Upload:
 
 
 tokens = st.integers(0, 2**40)
+ids = st.just(ID)
 submissions = st.one_of(
-    st.builds(lambda t: marks.tombstone(ID, t), tokens),
-    st.builds(lambda t: marks.token_mark(ID, t), tokens),
-    st.builds(lambda t, g: marks.stop_mark(ID, t, g), tokens, st.floats(0, 3600)),
-    st.builds(lambda t: marks.released_mark(ID, t), tokens),
-    st.builds(lambda t, n: marks.file_mark(upload(t), n, "p.zip"), tokens, st.integers(0, 9)),
+    st.builds(marks.tombstone, ids, tokens),
+    st.builds(marks.token_mark, ids, tokens),
+    st.builds(marks.stop_mark, ids, tokens, st.floats(0, 3600)),
+    st.builds(marks.released_mark, ids, tokens),
+    st.builds(marks.file_mark, st.builds(upload, tokens), st.integers(0, 9), st.just("p.zip")),
 )
 
 

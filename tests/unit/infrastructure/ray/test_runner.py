@@ -14,9 +14,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from conformance.caller import archive_of
 from hypothesis import given, settings
 
+from yunhe.conformance.caller import archive_of
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
 from yunhe.infrastructure.ray.node.runner import KEY, make_home, open_secrets, sweep
 from yunhe.infrastructure.ray.package import (
