@@ -11,6 +11,8 @@ hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in
 hypothesis.settings.load_profile("yunhe")
 
 pytest.register_assert_rewrite("conformance")
+pytest_plugins = ["engines.kubernetes.fixtures"]
+"""Engines whose start is so dear that all tests share one."""
 
 
 @pytest.fixture(scope="session")
