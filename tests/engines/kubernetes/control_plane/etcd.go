@@ -44,6 +44,7 @@ func runEtcd(dataDir, clientURL, peerURL string) error {
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.UnsafeNoFsync = true
 	config.LogLevel = "warn"
+	config.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	server, err := embed.StartEtcd(config)
 	if err != nil {
 		return err

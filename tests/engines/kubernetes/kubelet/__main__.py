@@ -1,4 +1,24 @@
-"""Run test kubelets: ``python -m engines.kubernetes.kubelet ORDER.json``, with one node each."""
+"""Run test kubelets: ``python -m engines.kubernetes.kubelet ORDER.json``, one for each node.
+
+A test kubelet does to pods what a kubelet and a container runtime do, with processes of this machine: own file
+system layer, PIDs and host name, limits by control groups, volumes, environment, restarts, deadlines, grace,
+logs, exec, usage and in-place resize, all through the real API server. What is proven with it is proven at the
+level of the API. Only a real kubelet could prove what depends on:
+
+* images: pulling, entry points and users of images; the host's own files are the image, and a command is needed;
+* networks: pods share the host's, all have the address 127.0.0.1, so ports collide and services lead nowhere;
+* probes, lifecycle hooks, sidecars (init containers that go on), ephemeral containers, attach and port forwarding:
+  none of them is done, and a container is ready once it runs;
+* volumes other than emptyDir, hostPath, configMap, secret, downwardAPI and projected; ConfigMaps and Secrets are
+  read once at the start and not followed;
+* isolation: capabilities, seccomp, read-only roots, ephemeral storage limits; a CPU request weighs nothing;
+* devices: an extended resource is a number that the scheduler counts, and no device is handed over;
+* node pressure, eviction and preemption by the kubelet; allocatable is all of the capacity;
+* the ``RestartContainer`` policy of a resize (it is applied without a restart), and swap;
+* the node authorizer: this kubelet is an administrator;
+* a restart of the kubelet with its pods still running: a new one starts them again;
+* times: it starts failed containers again after half a second, where a kubelet waits ten and more.
+"""
 
 import json
 import signal
