@@ -50,6 +50,8 @@ from yunhe.infrastructure.kubernetes.objects import (
 from yunhe.infrastructure.kubernetes.phases import (
     Progress,
     container_of,
+    first_step,
+    has_run,
     is_over,
     observed,
     state_of,
@@ -255,8 +257,9 @@ class KubernetesEngine:
     def _observe_one(self, record: Record, now: float) -> Observed:
         key = record.metadata.key
         pod, tap = self._pods.get(key), self._taps.get(key)
+        began = pod is not None and has_run(pod)
         progress = Progress(
-            step=tap.step if tap is not None else "",
+            step=(tap.step if tap is not None else "") or (first_step(record) if began else ""),
             log_bytes=tap.log_bytes if tap is not None else 0,
             meters=self._metering.meters(pod) if pod is not None else Progress().meters,
         )

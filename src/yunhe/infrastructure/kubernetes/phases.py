@@ -72,6 +72,12 @@ def allocation_of(record: Record) -> AllocationId:
     return AllocationId(record.metadata.annotations[names.ALLOCATION])
 
 
+def first_step(record: Record) -> str:
+    """Return the step that a container begins with."""
+    steps = msgspec.json.decode(record.metadata.annotations.get(names.STEPS, "[]"), type=list[str])
+    return steps[0] if steps else ""
+
+
 def final_of(pod: Pod) -> Final | None:
     """Return what was written on a pod when it was over."""
     text = pod.metadata.annotations.get(names.FINAL)

@@ -111,8 +111,7 @@ class Records:
             self.fence(record, token)
             wanted = change(record)
             if wanted is None and token == token_of(record):
-                self._live.store.put(record)
-                return record
+                return self._keep(record)
             try:
                 return await self._write(record, token, wanted or {})
             except ChangedMeanwhileError:
