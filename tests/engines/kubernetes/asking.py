@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import httpx
@@ -122,14 +121,12 @@ def execute(
         ]
     )
     url = f"{cluster.url.replace('https', 'wss')}{PODS}/{name}/exec?{query}"
-    with closing(
-        connect(
-            url,
-            ssl=cluster.tls(),
-            additional_headers={"authorization": f"Bearer {TOKENS[ADMIN]}"},
-            subprotocols=[Subprotocol(f"v{version}.channel.k8s.io")],
-            proxy=None,
-        )
+    with connect(
+        url,
+        ssl=cluster.tls(),
+        additional_headers={"authorization": f"Bearer {TOKENS[ADMIN]}"},
+        subprotocols=[Subprotocol(f"v{version}.channel.k8s.io")],
+        proxy=None,
     ) as line:
         if tty:
             line.send(b"\x04" + json.dumps({"Width": 132, "Height": 43}).encode())

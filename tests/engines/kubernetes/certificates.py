@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_FOR = dt.timedelta(days=2)
-LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
 
 class Pair(NamedTuple):
@@ -34,24 +33,24 @@ class Authority:
         certificate = unsigned.sign(self._key, hashes.SHA256())
         self.pair = _write(folder, "ca", certificate, self._key)
 
-    def server(self, name: str) -> Pair:
-        """Return what a server on 127.0.0.1 shows."""
-        return self._sign(name, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), is_server=True)
+    def server(self, name: str, address: str = "127.0.0.1") -> Pair:
+        """Return what a server at *address* shows."""
+        return self._sign(name, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), address)
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> Pair:
         """Return what the API server takes for *user* in *groups*."""
         names = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
         names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        return self._sign(user, x509.Name(names), is_server=False)
+        return self._sign(user, x509.Name(names))
 
-    def _sign(self, file: str, subject: x509.Name, *, is_server: bool) -> Pair:
+    def _sign(self, file: str, subject: x509.Name, address: str = "") -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if address else ExtendedKeyUsageOID.CLIENT_AUTH
         unsigned = _unsigned(subject, self._name, key.public_key()).add_extension(
             x509.ExtendedKeyUsage([usage]), critical=False
         )
-        if is_server:
-            names = x509.SubjectAlternativeName([x509.IPAddress(LOOPBACK), x509.DNSName("localhost")])
+        if address:
+            names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
             unsigned = unsigned.add_extension(names, critical=False)
         return _write(self._folder, file, unsigned.sign(self._key, hashes.SHA256()), key)
 

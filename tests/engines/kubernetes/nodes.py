@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -40,16 +41,19 @@ class Nodes:
         self._folder = Path(tempfile.mkdtemp(prefix="yunhe-kubelet-"))
         self._log = cluster.folder / f"{self._folder.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._address = f"198.18.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+        _loopback("add", self._address)
 
     def start(self) -> None:
         """Start the process and wait until every node is ready."""
-        pair = self._cluster.authority.server("kubelet")
+        pair = self._cluster.authority.server("kubelet", self._address)
         order = {
             "kubeconfig": str(self._cluster.kubeconfig(by_certificate=True)),
             "authority": str(self._cluster.authority.pair.certificate),
             "certificate": str(pair.certificate),
             "key": str(pair.key),
             "folder": str(self._folder),
+            "address": self._address,
             "nodes": [spec._asdict() for spec in self._specs],
         }
         (self._folder / "order.json").write_text(json.dumps(order))
@@ -86,6 +90,7 @@ class Nodes:
             keeper.group(name).kill()
             keeper.group(name).remove()
         keeper.remove()
+        _loopback("delete", self._address)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self) -> str:
@@ -96,6 +101,14 @@ class Nodes:
         """Return the PID of the process."""
         assert self._process is not None
         return self._process.pid
+
+
+def _loopback(verb: str, address: str) -> None:
+    """Give the loopback device an address for benchmarks (RFC 2544), or take it away.
+
+    The API server refuses to proxy to 127.0.0.1, so that it cannot be made to call itself.
+    """
+    subprocess.run(["ip", "address", verb, f"{address}/32", "dev", "lo"], check=True, timeout=10)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ logs, exec, usage and in-place resize, all through the real API server. What is 
 level of the API. Only a real kubelet could prove what depends on:
 
 * images: pulling, entry points and users of images; the host's own files are the image, and a command is needed;
-* networks: pods share the host's, all have the address 127.0.0.1, so ports collide and services lead nowhere;
+* networks: pods share the host's, all have the address of their node, so ports collide and services lead nowhere;
 * probes, lifecycle hooks, sidecars (init containers that go on), ephemeral containers, attach and port forwarding:
   none of them is done, and a container is ready once it runs;
 * volumes other than emptyDir, hostPath, configMap, secret, downwardAPI and projected; ConfigMaps and Secrets are
@@ -31,6 +31,7 @@ import anyio
 
 from engines.kubernetes.kubelet.access import Access
 from engines.kubernetes.kubelet.node import Node, NodeSpec
+from engines.kubernetes.kubelet.pods import Home
 from engines.kubernetes.kubelet.server import Server
 from yunhe.agent.limits import find_keeper
 
@@ -45,8 +46,8 @@ async def main(order: dict[str, Any]) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
     async with anyio.create_task_group() as tasks:
         for spec in order["nodes"]:
-            node = Node(access, NodeSpec(**spec), folder / spec["name"], keeper)
-            port = await tasks.start(Server(node, context).serve)
+            node = Node(access, NodeSpec(**spec), Home(order["address"], folder / spec["name"], keeper))
+            port = await tasks.start(Server(node, context).serve, order["address"])
             await node.register(port)
             tasks.start_soon(node.heartbeat)
             tasks.start_soon(node.follow_pods)

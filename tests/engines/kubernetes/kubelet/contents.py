@@ -21,8 +21,8 @@ class NotYetError(Exception):
 class Contents:
     """Reads what one pod refers to and lays it out in its folder."""
 
-    def __init__(self, access: Access, pod: Object, folder: Path) -> None:
-        self._access, self._pod, self._folder = access, pod, folder
+    def __init__(self, access: Access, pod: Object, folder: Path, address: str) -> None:
+        self._access, self._pod, self._folder, self._address = access, pod, folder, address
         self._namespace = f"/api/v1/namespaces/{pod['metadata']['namespace']}"
 
     async def environment(self, container: Object) -> dict[str, str]:
@@ -175,7 +175,7 @@ class Contents:
             if found.group(2):
                 return entries.get(found.group(2), "")
             return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
-        value: Any = self._pod | {"status": {"podIP": "127.0.0.1", "hostIP": "127.0.0.1"}}
+        value: Any = self._pod | {"status": {"podIP": self._address, "hostIP": self._address}}
         for key in path.split("."):
             value = value.get(key, "")
         return str(value)

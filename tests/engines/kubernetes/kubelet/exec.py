@@ -28,6 +28,7 @@ CLOSE = 255
 STREAM_TYPES = {"stdin": STDIN, "stdout": STDOUT, "stderr": STDERR, "error": ERROR, "resize": RESIZE}
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 READ_BYTES = 32768
+HANG_UP_S = 2.0
 
 
 class Said(NamedTuple):
@@ -90,6 +91,7 @@ class WebsocketChannels:
         await self.send(ERROR, json.dumps(status).encode())
         self._protocol.send_close(1000)
         await self._flush()
+        await _until_gone(self._stream)
 
     async def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -130,9 +132,7 @@ class SpdyChannels:
         for stream in self._streams.values():
             self._connection.send(stream, b"", is_last=True)
         await self._flush()
-        with anyio.move_on_after(2):  # the API server hangs up once it has read all
-            async for _ in self._stream:
-                pass
+        await _until_gone(self._stream)
 
     def _take(self, data: bytes) -> list[Said]:
         said: list[Said] = []
@@ -235,6 +235,13 @@ def _read_terminal(terminal: int) -> bytes:
 async def _pump(source: AsyncIterator[bytes], channels: Channels, channel: int) -> None:
     async for data in source:
         await channels.send(channel, data)
+
+
+async def _until_gone(stream: ByteStream) -> None:
+    """Let the other side hang up once it has read all: whoever hangs up first may cut off what is on its way."""
+    with anyio.move_on_after(HANG_UP_S):
+        async for _ in stream:
+            continue
 
 
 def _status(code: int, error: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import sys
 import termios
 from pathlib import Path
@@ -55,10 +56,10 @@ def _be(spec: dict[str, Any], report: int, root: int) -> None:
             os.chroot(".")
         else:
             _build_root(spec)
-            os.chroot(spec["root"])
         Path(spec["directory"]).mkdir(parents=True, exist_ok=True)
         os.chdir(spec["directory"])
         if spec["terminal"]:
+            os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _become(spec["user"])
         os.set_inheritable(report, False)
@@ -85,18 +86,27 @@ def _build_root(spec: dict[str, Any]) -> None:
     _mount("proc", str(root / "proc"), "proc", 0)
     for shared in ("dev", "sys"):
         _mount(f"/{shared}", str(root / shared), "", MS_BIND | MS_REC)
-    for volume in spec["mounts"]:
-        source, target = Path(volume["source"]), root / volume["target"].lstrip("/")
-        if source.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.touch()
-        _mount(str(source), str(target), "", MS_BIND)
-        if volume["read_only"]:
-            _mount("none", str(target), "", MS_BIND | MS_REMOUNT | MS_RDONLY)
+    sources = [os.open(volume["source"], os.O_PATH) for volume in spec["mounts"]]
+    os.chroot(
+        root
+    )  # before any target is made: /var/run and others are links, and must not lead back to the host
+    for source, volume in zip(sources, spec["mounts"], strict=True):
+        _bind(source, Path(volume["target"]), read_only=volume["read_only"])
+        os.close(source)
     name = spec["host_name"].encode()
     _check(libc.sethostname(name, len(name)), "sethostname")
+
+
+def _bind(source: int, target: Path, *, read_only: bool) -> None:
+    """Show an open folder or file of the host at *target*."""
+    if stat.S_ISDIR(os.fstat(source).st_mode):
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    _mount(f"/proc/self/fd/{source}", str(target), "", MS_BIND)
+    if read_only:
+        _mount("none", str(target), "", MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
 def _become(user: dict[str, int]) -> None:

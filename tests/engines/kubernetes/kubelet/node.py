@@ -3,7 +3,6 @@
 import datetime as dt
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -11,9 +10,8 @@ import anyio.abc
 
 from engines.kubernetes.kubelet.access import STRATEGIC, Access, Object
 from engines.kubernetes.kubelet.containers import now
-from engines.kubernetes.kubelet.pods import PodWorker
+from engines.kubernetes.kubelet.pods import Home, PodWorker
 from engines.kubernetes.kubelet.resize import Refused, refusal
-from yunhe.agent.limits import Keeper
 
 HEARTBEAT_S = 5.0
 LEASE_S = 40
@@ -31,9 +29,9 @@ class NodeSpec(NamedTuple):
 class Node:
     """Keeps one Node object alive and runs what is bound to it."""
 
-    def __init__(self, access: Access, spec: NodeSpec, folder: Path, keeper: Keeper) -> None:
+    def __init__(self, access: Access, spec: NodeSpec, home: Home) -> None:
         self.name = spec.name
-        self._access, self._spec, self._folder, self._keeper = access, spec, folder, keeper
+        self._access, self._spec, self._home = access, spec, home
         self._workers: dict[str, PodWorker] = {}
 
     # What others ask
@@ -90,7 +88,7 @@ class Node:
             "capacity": self._spec.capacity,
             "allocatable": self._spec.capacity,
             "addresses": [
-                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "InternalIP", "address": self._home.address},
                 {"type": "Hostname", "address": self.name},
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
@@ -156,14 +154,16 @@ class Node:
         if uid in self._workers:
             self._workers[uid].update(pod)
             return
-        worker = PodWorker(self._access, pod, self._folder / uid, self._keeper, self._room)
+        worker = PodWorker(self._access, pod, self._home, self._room)
         self._workers[uid] = worker
         tasks.start_soon(self._run, worker)
 
     async def _run(self, worker: PodWorker) -> None:
         await worker.run()
         del self._workers[worker.uid]
-        await anyio.to_thread.run_sync(partial(shutil.rmtree, self._folder / worker.uid, ignore_errors=True))
+        await anyio.to_thread.run_sync(
+            partial(shutil.rmtree, self._home.folder / worker.uid, ignore_errors=True)
+        )
         for other in self.workers():
             other.update(other.pod)  # a resize that waited may have room now
 

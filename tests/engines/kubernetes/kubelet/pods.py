@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
@@ -21,17 +22,26 @@ BACK_OFF_S = 0.5
 DEFAULT_GRACE_S = 30
 
 
+class Home(NamedTuple):
+    """What a node gives to its pods."""
+
+    address: str
+    folder: Path
+    keeper: Keeper
+
+
 class PodWorker:
     """Runs one pod from the moment it is bound to the node until it is gone."""
 
-    def __init__(self, access: Access, pod: Object, folder: Path, keeper: Keeper, room: "Room") -> None:
+    def __init__(self, access: Access, pod: Object, home: Home, room: "Room") -> None:
         self.pod = pod
         self._room = room
         self.uid: str = pod["metadata"]["uid"]
         self.is_over = False
-        self._access, self._folder, self._keeper = access, folder, keeper
+        self._access, self._home = access, home
+        self._folder = home.folder / self.uid
         self._path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-        self._contents = Contents(access, pod, folder)
+        self._contents = Contents(access, pod, self._folder, home.address)
         self._conditions = Conditions()
         self._inits = [
             Container(spec, spec.get("resources", {})) for spec in pod["spec"].get("initContainers", ())
@@ -128,7 +138,7 @@ class PodWorker:
         if plan is None:
             return 1
         name = f"{self.uid}-{container.spec['name']}-{container.restarts}"
-        run = Run(plan, self._folder / name, self._keeper, name)
+        run = Run(plan, self._folder / name, self._home.keeper, name)
         container.waiting = ""
         container.run = run
         await run.execute(self._report)
@@ -259,7 +269,7 @@ class PodWorker:
     async def _report(self) -> None:
         """Tell the API server how the pod is now."""
         async with self._reporting:
-            status = pod_status(self.pod, self._conditions, self._inits, self._mains)
+            status = pod_status(self.pod, self._conditions, self._inits, self._mains, self._home.address)
             body = {"metadata": {"uid": self.uid}, "status": status}
             await self._access.call("PATCH", f"{self._path}/status", body, STRATEGIC)
 

@@ -40,9 +40,9 @@ class Server:
     def __init__(self, node: Node, context: ssl.SSLContext) -> None:
         self._node, self._context = node, context
 
-    async def serve(self, *, task_status: anyio.abc.TaskStatus[int]) -> None:
+    async def serve(self, address: str, *, task_status: anyio.abc.TaskStatus[int]) -> None:
         """Answer until cancelled; the port is the start value."""
-        plain = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+        plain = await anyio.create_tcp_listener(local_host=address, local_port=0)
         async with TLSListener(plain, self._context, standard_compatible=False) as listener:
             task_status.started(plain.extra(anyio.abc.SocketAttribute.local_port))
             await listener.serve(self._connection)

@@ -6,8 +6,6 @@ from typing import Any
 from engines.kubernetes.kubelet.access import Object
 from engines.kubernetes.kubelet.containers import Run, now
 
-HOST_IP = "127.0.0.1"
-
 
 @dataclass
 class Container:
@@ -46,7 +44,9 @@ class Conditions:
     """``PodResizePending`` or ``PodResizeInProgress``, with reason and message."""
 
 
-def pod_status(pod: Object, conditions: Conditions, inits: list[Container], mains: list[Container]) -> Object:
+def pod_status(
+    pod: Object, conditions: Conditions, inits: list[Container], mains: list[Container], address: str
+) -> Object:
     """Return the whole status, for a strategic merge: conditions of others stay."""
     is_ready = conditions.phase == "Running" and all(container.is_running for container in mains)
     is_over = conditions.phase in ("Succeeded", "Failed")
@@ -57,10 +57,10 @@ def pod_status(pod: Object, conditions: Conditions, inits: list[Container], main
         "reason": conditions.reason or None,
         "message": conditions.message or None,
         "startTime": conditions.started_at,
-        "hostIP": HOST_IP,
-        "hostIPs": [{"ip": HOST_IP}],
-        "podIP": HOST_IP,
-        "podIPs": [{"ip": HOST_IP}],
+        "hostIP": address,
+        "hostIPs": [{"ip": address}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
         "conditions": [
             _condition("PodReadyToStartContainers", holds=not is_over, generation=generation),
             _condition("Initialized", holds=conditions.is_initialized, generation=generation),
