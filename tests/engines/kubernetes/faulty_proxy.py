@@ -103,11 +103,13 @@ class FaultyProxy:
             await listener.serve(self._serve)
 
     async def _serve(self, client: TLSStream) -> None:
-        with contextlib.suppress(OSError, ExceptionGroup, anyio.BrokenResourceError):
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(contextlib.suppress(OSError, ExceptionGroup, anyio.BrokenResourceError))
+            await stack.enter_async_context(client)  # also where there is no server to connect to
             server = await anyio.connect_tcp(
                 "127.0.0.1", self._cluster.port, ssl_context=self._outbound, tls_standard_compatible=False
             )
-            async with client, server, anyio.create_task_group() as tasks:
+            async with server, anyio.create_task_group() as tasks:
                 connection = _Connection(client, server, tasks.cancel_scope)
                 self._connections.add(connection)
                 try:
