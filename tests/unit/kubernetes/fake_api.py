@@ -61,6 +61,11 @@ class FakeApi:
         body = body | {"metadata": body["metadata"] | {"resourceVersion": str(self.version)}}
         self._happened("DELETED", path, body)
 
+    def send_bookmark(self, collection: str) -> None:
+        """Tell every watch of a collection which version it is at."""
+        body = {"metadata": {"resourceVersion": str(self.version)}}
+        self._happened("BOOKMARK", f"{collection}/-", body)
+
     def forget(self) -> None:
         """Expire every version so far."""
         self.version += 1
@@ -90,7 +95,10 @@ class FakeApi:
                     head = (await reader.receive_until(b"\r\n\r\n", 65536)).decode()
                     first, *lines = head.split("\r\n")
                     method, target, _ = first.split(" ", 2)
-                    headers = {name.lower(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+                    headers = {
+                        name.lower(): text.strip()
+                        for name, _, text in (line.partition(":") for line in lines)
+                    }
                     length = int(headers.get("content-length", "0"))
                     body = json.loads(await reader.receive_exactly(length)) if length else {}
                     self.requests.append(f"{method} {unquote(target)}")
@@ -99,7 +107,12 @@ class FakeApi:
                     query = {name: values[-1] for name, values in parse_qs(url.query).items()}
                     if not await self._handle(stream, method, url.path, query, body):
                         return
-            except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            except (
+                anyio.EndOfStream,
+                anyio.IncompleteRead,
+                anyio.BrokenResourceError,
+                anyio.ClosedResourceError,
+            ):
                 return
 
     async def _handle(
@@ -162,7 +175,9 @@ class FakeApi:
         if expired and not self.expired_in_stream:
             await say(stream, *failure(410, "Expired"))
             return
-        await stream.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+        await stream.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
         if self.closes_at_once:
             await stream.send(b"0\r\n\r\n")
             return
@@ -223,7 +238,11 @@ def failure(code: int, reason: str) -> tuple[int, Body]:
 def belongs(name: str, path: str) -> bool:
     """Return whether an object is in a collection: of a namespace, or of all."""
     folder = name.rpartition("/")[0]
-    return folder == path or (folder.startswith("/api/v1/namespaces/") and folder.rpartition("/")[2] == path.rpartition("/")[2] and path.count("/") == 3)
+    return folder == path or (
+        folder.startswith("/api/v1/namespaces/")
+        and folder.rpartition("/")[2] == path.rpartition("/")[2]
+        and path.count("/") == 3
+    )
 
 
 def merge(held: Body, body: Body) -> Body:

@@ -15,7 +15,13 @@ from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMe
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.kubeconfig import Access, ExecPlugin, read_access
 from yunhe.infrastructure.kubernetes.limiter import Limiter
-from yunhe.kernel.errors import ForbiddenError, InvalidInputError, NotFoundError, PoolUnreachableError, UnauthenticatedError
+from yunhe.kernel.errors import (
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    PoolUnreachableError,
+    UnauthenticatedError,
+)
 
 PODS = "/api/v1/namespaces/x/pods"
 BUSY: dict[str, Any] = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "later"}
@@ -92,14 +98,18 @@ async def test_a_place_in_line_that_is_given_up_goes_to_the_next() -> None:
         (503, "ServiceUnavailable", PoolUnreachableError),
     ],
 )
-async def test_each_refusal_is_its_own_error(server: FakeApi, code: int, reason: str, error: type[Exception]) -> None:
+async def test_each_refusal_is_its_own_error(
+    server: FakeApi, code: int, reason: str, error: type[Exception]
+) -> None:
     server.answers = [("GET", code, {}, {"kind": "Status", "code": code, "reason": reason, "message": "so"})]
     async with Api(Access(name="a", server=server.url)) as api:
         with pytest.raises(error):
             await api.get(PODS)
 
 
-async def test_a_token_file_that_changed_is_read_again_when_the_old_token_is_refused(server: FakeApi, tmp_path: Path) -> None:
+async def test_a_token_file_that_changed_is_read_again_when_the_old_token_is_refused(
+    server: FakeApi, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text("old\n")
     async with Api(Access(name="a", server=server.url, token_file=str(file))) as api:
@@ -113,9 +123,13 @@ async def test_a_token_file_that_changed_is_read_again_when_the_old_token_is_ref
 async def test_a_program_gives_the_token(server: FakeApi, tmp_path: Path) -> None:
     program = tmp_path / "give-token"
     answer = json.dumps({"kind": "ExecCredential", "status": {"token": "from-$WHO"}})
-    program.write_text(f'#!/bin/sh\ntest -n "$KUBERNETES_EXEC_INFO" || exit 1\necho "{answer.replace(chr(34), chr(92) + chr(34))}"\n')
+    program.write_text(
+        f'#!/bin/sh\ntest -n "$KUBERNETES_EXEC_INFO" || exit 1\necho "{answer.replace(chr(34), chr(92) + chr(34))}"\n'
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    plugin = ExecPlugin(api_version="client.authentication.k8s.io/v1", argv=(str(program),), environment={"WHO": "me"})
+    plugin = ExecPlugin(
+        api_version="client.authentication.k8s.io/v1", argv=(str(program),), environment={"WHO": "me"}
+    )
     async with Api(Access(name="a", server=server.url, exec_plugin=plugin)) as api:
         await api.get(PODS)
     assert server.heads[0]["authorization"] == "Bearer from-me"
@@ -153,8 +167,27 @@ def kubeconfig(folder: Path, **changes: Any) -> Path:
     config: dict[str, Any] = {
         "current-context": "main",
         "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "tls-server-name": "api", "proxy-url": "http://p:1", "certificate-authority": "ca.pem"}}],
-        "users": [{"name": "u", "user": {"tokenFile": "token", "client-certificate-data": "Y2VydA==", "client-key": "key.pem"}}],
+        "clusters": [
+            {
+                "name": "c",
+                "cluster": {
+                    "server": "https://127.0.0.1:1",
+                    "tls-server-name": "api",
+                    "proxy-url": "http://p:1",
+                    "certificate-authority": "ca.pem",
+                },
+            }
+        ],
+        "users": [
+            {
+                "name": "u",
+                "user": {
+                    "tokenFile": "token",
+                    "client-certificate-data": "Y2VydA==",
+                    "client-key": "key.pem",
+                },
+            }
+        ],
         **changes,
     }
     (folder / "ca.pem").write_text("authority")
@@ -188,7 +221,9 @@ def test_a_kubeconfig_is_read_as_kubectl_reads_it(tmp_path: Path) -> None:
         ("in-cluster", {}, "runs in no pod"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_says_why(tmp_path: Path, context: str, changes: dict[str, Any], says: str) -> None:
+def test_a_kubeconfig_that_cannot_be_used_says_why(
+    tmp_path: Path, context: str, changes: dict[str, Any], says: str
+) -> None:
     with pytest.raises(InvalidInputError, match=says) as caught:
         read_access(context, str(kubeconfig(tmp_path, **changes)))
     assert caught.value.remedy

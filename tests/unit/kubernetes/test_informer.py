@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 import pytest
 
 from unit.kubernetes.fake_api import FakeApi, fake_api
@@ -102,17 +103,17 @@ async def test_a_page_that_expires_starts_the_list_over_in_one_piece(server: Fak
 
 
 async def test_a_bookmark_moves_the_version_it_resumes_from(server: FakeApi) -> None:
-    async with watching(server) as informer:
+    async with watching(server):
         filled_at = server.version
         server.version += 50
         server.forgotten = server.version - 1
         # Elsewhere 50 things happened; the bookmark says so, and what was forgotten before it does not matter.
-        take = informer._take
-        take(informer._decoder.event(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}' % server.version), None)
+        server.send_bookmark(PODS)
+        await anyio.sleep(0.1)
         server.hang_up()
         await until(lambda: len(server.requests) >= 2)
         assert f"resourceVersion={server.version}" in server.requests[1]
-        assert str(filled_at) not in server.requests[1]
+        assert f"resourceVersion={filled_at}" not in server.requests[1]
         await anyio.sleep(0.2)
     assert server.count("sendInitialEvents") == 1, "a bookmarked version has not expired"
 
@@ -133,7 +134,9 @@ async def test_an_expired_version_means_a_new_list_and_tells_what_vanished(
         server.forget()
         server.silent = False
         server.hang_up()
-        await until(lambda: phases(informer) == {"stays": "Pending", "changes": "Running", "comes": "Pending"})
+        await until(
+            lambda: phases(informer) == {"stays": "Pending", "changes": "Running", "comes": "Pending"}
+        )
     assert heard.of("goes") == [(None, "Pending"), ("Pending", None)]
     assert heard.of("changes") == [(None, "Pending"), ("Pending", "Running")]
     assert heard.of("comes") == [(None, "Pending")]
@@ -188,7 +191,9 @@ async def test_a_server_that_is_overloaded_is_left_alone_as_long_as_it_says(serv
 
 async def test_it_reads_only_what_it_asked_for_and_keeps_only_what_it_needs(server: FakeApi) -> None:
     server.put(f"{PODS}/a", pod() | {"spec": {"containers": [{"name": "c", "image": "x" * 1000}]}})
-    async with watching(server, label_selector="yunhe.io/allocation", field_selector="spec.nodeName!=") as informer:
+    async with watching(
+        server, label_selector="yunhe.io/allocation", field_selector="spec.nodeName!="
+    ) as informer:
         held = informer.store.get(("x", "a"))
         assert held is not None
         assert not hasattr(held.spec.containers[0], "image")
@@ -215,7 +220,7 @@ async def test_what_we_wrote_is_seen_at_once_and_an_older_event_does_not_undo_it
         server.silent = True
         server.put(f"{PODS}/a", pod("Pending"))
         written = server.put(f"{PODS}/a", pod("Running"))
-        informer.store.put(informer._decoder._object.decode(__import__("json").dumps(written)))
+        informer.store.put(msgspec.convert(written, Pod))
         assert phases(informer) == {"a": "Running"}
         server.silent = False
         server.put(f"{PODS}/b", pod())
@@ -224,7 +229,10 @@ async def test_what_we_wrote_is_seen_at_once_and_an_older_event_does_not_undo_it
 
 
 async def test_who_waits_for_a_server_that_is_not_there_is_told_why() -> None:
-    async with Api(Access(name="none", server="http://127.0.0.1:1")) as api, anyio.create_task_group() as group:
+    async with (
+        Api(Access(name="none", server="http://127.0.0.1:1")) as api,
+        anyio.create_task_group() as group,
+    ):
         informer = Informer(api, Source(path=PODS, shape=Pod), pace=QUICK)
         group.start_soon(informer.run)
         with pytest.raises(Exception, match="cannot be reached"):

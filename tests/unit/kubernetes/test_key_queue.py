@@ -56,7 +56,9 @@ async def test_what_is_wanted_later_comes_later() -> None:
         assert await queue.take() == A
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["add", "backlog", "take", "done"]), st.sampled_from([A, B, C])), max_size=40)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "backlog", "take", "done"]), st.sampled_from([A, B, C])), max_size=40
+)
 
 
 @settings(max_examples=100)
@@ -78,7 +80,7 @@ def test_no_key_is_lost_and_none_is_held_twice(steps: list[tuple[str, tuple[str,
             elif what == "done" and key in held:
                 held.remove(key)
                 queue.done(key)
-        for key in list(held):
+        for key in held:
             queue.done(key)
         left = {await queue.take() for _ in range(len(queue))}
         assert left == owed

@@ -60,7 +60,11 @@ def test_scripts_and_names_never_become_a_shell_string() -> None:
 
 def test_a_secret_is_in_the_secret_and_nowhere_else() -> None:
     wanted = order(secrets={"TOKEN": "hush-1"}, envs={"PLAIN": "seen"})
-    pod, record, secret = pod_body(wanted, KEY, "u", Settings()), record_body(wanted, "ns"), secret_body(wanted, KEY, "u")
+    pod, record, secret = (
+        pod_body(wanted, KEY, "u", Settings()),
+        record_body(wanted, "ns"),
+        secret_body(wanted, KEY, "u"),
+    )
     assert secret["stringData"] == {"TOKEN": "hush-1"}
     assert "hush-1" not in json.dumps([pod, record])
     assert {"name": "PLAIN", "value": "seen"} in container(pod)["env"]
@@ -68,7 +72,9 @@ def test_a_secret_is_in_the_secret_and_nowhere_else() -> None:
 
 def test_requests_are_limits_and_the_rest_is_mapped() -> None:
     wanted = order(
-        resources=Resources(cpu_millis=1500, memory_mib=64, disk_mib=10, accelerators=(Accelerators("H200", 2000),)),
+        resources=Resources(
+            cpu_millis=1500, memory_mib=64, disk_mib=10, accelerators=(Accelerators("H200", 2000),)
+        ),
         timeout_s=2.1,
         node_id=NodeId("node-1"),
         image="example/image:1",
@@ -89,8 +95,16 @@ def test_requests_are_limits_and_the_rest_is_mapped() -> None:
         ({"envs": {"NOT A NAME": "x"}}, InvalidInputError, "envs.NOT A NAME"),
         ({"secrets": {"1x": "x"}}, InvalidInputError, "secrets.1x"),
         ({"steps": ()}, InvalidInputError, "steps"),
-        ({"resources": Resources(accelerators=(Accelerators("H200", 500),))}, InvalidInputError, "resources.accelerators"),
-        ({"resources": Resources(accelerators=(Accelerators("A100", 1000),))}, UnsupportedError, "resources.accelerators"),
+        (
+            {"resources": Resources(accelerators=(Accelerators("H200", 500),))},
+            InvalidInputError,
+            "resources.accelerators",
+        ),
+        (
+            {"resources": Resources(accelerators=(Accelerators("A100", 1000),))},
+            UnsupportedError,
+            "resources.accelerators",
+        ),
         ({"steps": (Step(name="a", script="x" * 1_000_000),)}, TooLargeError, None),
     ],
 )

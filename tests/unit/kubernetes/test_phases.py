@@ -1,5 +1,7 @@
 """Each way a pod can stand or end is told as what it is; what is not known is unknown, by name."""
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -26,12 +28,15 @@ def record(state: RecordState = RecordState.CLAIMED, created: str = "2027-01-15T
     return msgspec.convert(body, Record)
 
 
-def pod(phase: str, state: dict[str, object] | None = None, **status: object) -> Pod:
+def pod(phase: str, state: Mapping[str, object] | None = None, **status: object) -> Pod:
     statuses = [{"name": "task", "state": state}] if state is not None else []
     final = Final(log_bytes=5, step="step-1", meters=Meters(wall_ms=3000))
     body = {
         "metadata": {"name": "alloc-1", "annotations": {names.FINAL: msgspec.json.encode(final).decode()}},
-        "spec": {"nodeName": "node-1", "containers": [{"name": "task", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}]},
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{"name": "task", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}],
+        },
         "status": {"phase": phase, "containerStatuses": statuses, **status},
     }
     return msgspec.convert(body, Pod)
@@ -55,18 +60,63 @@ RUNNING = {"running": {"startedAt": "2027-01-15T08:00:01Z"}}
         (pod("Failed", ended(3)), Phase.EXITED, Ending.DONE),
         (pod("Failed", ended(137, "OOMKilled")), Phase.EXITED, Ending.OUT_OF_MEMORY),
         (pod("Failed", ended(143), reason="DeadlineExceeded"), Phase.EXITED, Ending.TIMED_OUT),
-        (pod("Failed", ended(137), reason="Evicted", message="The node was low on resource: memory."), Phase.EXITED, Ending.PREEMPTED),
-        (pod("Failed", ended(137), reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit"), Phase.EXITED, Ending.DISK_FULL),
-        (pod("Failed", ended(137), reason="Evicted", message='Usage of EmptyDir volume "work" exceeds the limit "1Mi".'), Phase.EXITED, Ending.DISK_FULL),
-        (pod("Failed", None, reason="OutOfcpu", message="Node didn't have enough resource"), Phase.EXITED, Ending.PREEMPTED),
-        (pod("Failed", ended(143), reason="Terminated", message="Pod was terminated in response to imminent node shutdown."), Phase.EXITED, Ending.PREEMPTED),
         (
-            pod("Failed", ended(137), conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]),
+            pod("Failed", ended(137), reason="Evicted", message="The node was low on resource: memory."),
             Phase.EXITED,
             Ending.PREEMPTED,
         ),
         (
-            pod("Failed", None, conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]),
+            pod(
+                "Failed",
+                ended(137),
+                reason="Evicted",
+                message="Pod ephemeral local storage usage exceeds the total limit",
+            ),
+            Phase.EXITED,
+            Ending.DISK_FULL,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(137),
+                reason="Evicted",
+                message='Usage of EmptyDir volume "work" exceeds the limit "1Mi".',
+            ),
+            Phase.EXITED,
+            Ending.DISK_FULL,
+        ),
+        (
+            pod("Failed", None, reason="OutOfcpu", message="Node didn't have enough resource"),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(143),
+                reason="Terminated",
+                message="Pod was terminated in response to imminent node shutdown.",
+            ),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(137),
+                conditions=[
+                    {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                ],
+            ),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                None,
+                conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}],
+            ),
             Phase.UNKNOWN,
             None,
         ),
@@ -112,13 +162,19 @@ def test_a_claim_without_a_pod_starts_then_is_unknown_and_never_guessed() -> Non
 
 
 def test_a_pod_deleted_before_it_had_a_node_never_ran() -> None:
-    body = {"metadata": {"name": "alloc-1", "deletionTimestamp": "2027-01-15T08:00:00Z"}, "status": {"phase": "Pending"}}
+    body = {
+        "metadata": {"name": "alloc-1", "deletionTimestamp": "2027-01-15T08:00:00Z"},
+        "status": {"phase": "Pending"},
+    }
     told = observed(record(), msgspec.convert(body, Pod), Progress(), SETTINGS, NOW)
     assert (told.phase, told.ending, told.started_at) == (Phase.EXITED, Ending.STOPPED, None)
 
 
 def test_why_a_pod_waits_is_told() -> None:
     conditions = [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]
-    assert "0/2 nodes" in observed(record(), pod("Pending", None, conditions=conditions), Progress(), SETTINGS, NOW).detail
+    assert (
+        "0/2 nodes"
+        in observed(record(), pod("Pending", None, conditions=conditions), Progress(), SETTINGS, NOW).detail
+    )
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
     assert "no such image" in observed(record(), pod("Pending", waiting), Progress(), SETTINGS, NOW).detail

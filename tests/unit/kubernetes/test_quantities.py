@@ -11,7 +11,18 @@ from yunhe.infrastructure.kubernetes.quantities import mib, millis, parse_quanti
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1", 1), ("250m", Decimal("0.25")), ("1.5", Decimal("1.5")), ("512Mi", 512 * 2**20), ("1e3", 1000), ("2k", 2000), ("1E", 10**18), ("5n", Decimal("5e-9")), ("12E2", 1200), (".5", Decimal("0.5"))],
+    [
+        ("1", 1),
+        ("250m", Decimal("0.25")),
+        ("1.5", Decimal("1.5")),
+        ("512Mi", 512 * 2**20),
+        ("1e3", 1000),
+        ("2k", 2000),
+        ("1E", 10**18),
+        ("5n", Decimal("5e-9")),
+        ("12E2", 1200),
+        (".5", Decimal("0.5")),
+    ],
 )
 def test_a_quantity_is_what_it_says(text: str, number: Decimal) -> None:
     assert parse_quantity(text) == number

@@ -1,5 +1,7 @@
 """The marks of steps leave no trace in the log, however the stream is cut."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,15 +9,21 @@ from yunhe.infrastructure.kubernetes.step_marks import StepMarks
 from yunhe.infrastructure.kubernetes.wrapper import mark_of
 
 ID = "alloc_1"
-OUTPUTS = st.lists(st.binary(max_size=30) | st.sampled_from([b"\x1e", b"\x1ealloc_1 ", b"no newline", b"\x1ealloc_2 1\x1e\n"]), max_size=5)
+OUTPUTS = st.lists(
+    st.binary(max_size=30)
+    | st.sampled_from([b"\x1e", b"\x1ealloc_1 ", b"no newline", b"\x1ealloc_2 1\x1e\n"]),
+    max_size=5,
+)
 
 
 @given(outputs=OUTPUTS, cuts=st.lists(st.integers(0, 200), max_size=8))
-def test_the_clean_log_is_what_the_steps_wrote_however_it_is_cut(outputs: list[bytes], cuts: list[int]) -> None:
+def test_the_clean_log_is_what_the_steps_wrote_however_it_is_cut(
+    outputs: list[bytes], cuts: list[int]
+) -> None:
     raw = b"".join(mark_of(ID, number) + output for number, output in enumerate(outputs, start=1))
     marks = StepMarks(ID)
     edges = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
-    clean = b"".join(marks.feed(raw[start:end]) for start, end in zip(edges, edges[1:], strict=False)) + marks.end()
+    clean = b"".join(marks.feed(raw[start:end]) for start, end in itertools.pairwise(edges)) + marks.end()
     assert clean == b"".join(outputs)
     assert marks.step_number == len(outputs)
 
@@ -28,7 +36,9 @@ def test_a_mark_is_noticed_before_its_step_says_anything() -> None:
 
 def test_what_begins_like_a_mark_is_not_held_for_ever() -> None:
     marks = StepMarks(ID)
-    assert marks.feed(b"\x1ealloc_1 1 and then something else\n") == b"\x1ealloc_1 1 and then something else\n"
+    assert (
+        marks.feed(b"\x1ealloc_1 1 and then something else\n") == b"\x1ealloc_1 1 and then something else\n"
+    )
 
 
 def test_a_log_whose_beginning_was_rotated_away_is_told_from_a_whole_one() -> None:

@@ -59,7 +59,11 @@ def test_a_step_that_a_signal_ends_is_told_as_shells_do(tmp_path: Path, shell: s
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_polite_signal_reaches_the_steps_and_what_they_started(tmp_path: Path, shell: str) -> None:
-    task = Task(tmp_path, 'sh -c \'trap "echo child heard; exit" TERM; echo ready; while :; do sleep 0.1; done\'', "echo next")
+    task = Task(
+        tmp_path,
+        "sh -c 'trap \"echo child heard; exit\" TERM; echo ready; while :; do sleep 0.1; done'",
+        "echo next",
+    )
     process = task.start(shell)
     assert process.stdout is not None
     said = b""

@@ -91,8 +91,8 @@ class KubernetesEngine:
     def __init__(
         self, api: Api, settings: Settings, facts: Facts, group: TaskGroup, *, pace: Pace | None = None
     ) -> None:
-        self._api = api
-        self._settings = settings
+        self.api = api
+        self.settings = settings
         self._facts = facts
         self._group = group
         self._background = anyio.CancelScope()
@@ -121,15 +121,15 @@ class KubernetesEngine:
             pace=pace,
         )
         self._neighbour_informer.store.index(BY_NODE, lambda pod: (pod.spec.node_name,))
-        self._pods, self._live_records = self._pod_informer.store, self._record_informer.store
-        self._pods.listen(lambda _key, _was, _is: self._tell())
+        self.pods, self._live_records = self._pod_informer.store, self._record_informer.store
+        self.pods.listen(lambda _key, _was, _is: self._tell())
         self._live_records.listen(lambda _key, _was, _is: self._tell())
-        self._records = Records(api, settings, self._record_informer)
+        self.records = Records(api, settings, self._record_informer)
         self._stats = Stats(api, facts.usage)
-        self._metering = Metering(api, self._stats, self._pods, settings.sample_every_s, system_clock)
+        self._metering = Metering(api, self._stats, self.pods, settings.sample_every_s, system_clock)
         self._taps = Taps(api, group, self._tell)
         self._caretaker = Caretaker(
-            api, self._live_records, self._pods, self._taps, self._metering, system_clock
+            api, self._live_records, self.pods, self._taps, self._metering, system_clock
         )
 
     async def start(self) -> None:
@@ -155,15 +155,15 @@ class KubernetesEngine:
 
     async def describe(self) -> Description:
         """Return what this engine is and can do."""
-        return describe(self._facts, self._settings)
+        return describe(self._facts, self.settings)
 
     async def account(self) -> Account:
         """Return who we are to the cluster, and the quotas of our namespaces."""
-        return await read_account(self._api, self._settings)
+        return await read_account(self.api, self.settings)
 
     async def catalogue(self) -> Catalogue:
         """Return the sizes of node the cluster has."""
-        return catalogue_of(self._node_informer.store.all(), self._settings)
+        return catalogue_of(self._node_informer.store.all(), self.settings)
 
     async def inventory(self) -> Inventory:
         """Return every node with what it has and what is in use now."""
@@ -181,7 +181,7 @@ class KubernetesEngine:
                         for container in pod.spec.containers
                     ),
                     reading.nodes.get(node.metadata.name),
-                    self._settings,
+                    self.settings,
                 )
                 for node in nodes
             ),
@@ -191,27 +191,27 @@ class KubernetesEngine:
 
     async def launch(self, order: LaunchOrder) -> None:
         """Claim an order by its record, then make its pod; each is made once, whoever repeats it."""
-        check_order(order, self._settings)
-        record, is_ours = await self._records.claim(order)
+        check_order(order, self.settings)
+        record, is_ours = await self.records.claim(order)
         if not is_ours:
             return
         key, uid = record.metadata.key, record.metadata.uid
         if order.secrets:
             await self._create_once("secrets", key, secret_body(order, key, uid))
-        answer = await self._create_once("pods", key, pod_body(order, key, uid, self._settings))
+        answer = await self._create_once("pods", key, pod_body(order, key, uid, self.settings))
         if answer:
-            self._pods.put(msgspec.json.decode(answer, type=Pod))
+            self.pods.put(msgspec.json.decode(answer, type=Pod))
 
     async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
         """Mark an allocation as stopped, which nothing undoes, and begin to end its pod."""
-        record = await self._records.find(allocation_id)
+        record = await self.records.find(allocation_id)
         if record is None:
-            record = await self._records.leave_mark(allocation_id, token)
+            record = await self.records.leave_mark(allocation_id, token)
         key = record.metadata.key
         pod = await self._read_pod(key)
         stop_by = time.time() + max(grace_s, FORCE_AFTER_AT_LEAST_S)
         over = pod is not None and is_over(pod)
-        record = await self._records.command(
+        record = await self.records.command(
             key,
             token,
             lambda now: stopped(stop_by) if state_of(now) is RecordState.CLAIMED and not over else None,
@@ -224,15 +224,15 @@ class KubernetesEngine:
 
     async def release(self, allocation_id: AllocationId, token: int) -> None:
         """Remove an ended allocation's pod and secret; its record stays as a mark."""
-        record = await self._records.find(allocation_id)
+        record = await self.records.find(allocation_id)
         if record is None:
             return
         key = record.metadata.key
         pod = await self._read_pod(key)
-        self._records.fence(record, token)
+        self.records.fence(record, token)
         if pod is not None and not is_over(pod):
             raise ConflictError(f"{allocation_id} has not ended yet.", remedy="Stop it first.")
-        record = await self._records.command(
+        record = await self.records.command(
             key, token, lambda now: None if state_of(now) is RecordState.RELEASED else released()
         )
         if pod is not None:
@@ -256,24 +256,24 @@ class KubernetesEngine:
 
     def _observe_one(self, record: Record, now: float) -> Observed:
         key = record.metadata.key
-        pod, tap = self._pods.get(key), self._taps.get(key)
+        pod, tap = self.pods.get(key), self._taps.get(key)
         began = pod is not None and has_run(pod)
         progress = Progress(
             step=(tap.step if tap is not None else "") or (first_step(record) if began else ""),
             log_bytes=tap.log_bytes if tap is not None else 0,
             meters=self._metering.meters(pod) if pod is not None else Progress().meters,
         )
-        return observed(record, pod, progress, self._settings, now)
+        return observed(record, pod, progress, self.settings, now)
 
     async def logs(
         self, allocation_id: AllocationId, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[LogChunk]:
         """Yield output from byte *offset*; with *follow*, until the allocation has ended and all is read."""
-        record = await self._records.find(allocation_id)
+        record = await self.records.find(allocation_id)
         if record is None or state_of(record) is RecordState.RELEASED:
             raise NotFoundError(f"There is no output of {allocation_id}.")
         key = record.metadata.key
-        reader = LogReader(self._api, allocation_id, key, lambda: self._look(allocation_id, key))
+        reader = LogReader(self.api, allocation_id, key, lambda: self._look(allocation_id, key))
         async for chunk in reader.read(offset, follow=follow):
             yield chunk
 
@@ -296,7 +296,7 @@ class KubernetesEngine:
             raise UnsupportedError(NO_RESIZE, remedy="Move the allocation, or upgrade the cluster.")
         record, pod = await self._running(allocation_id, token)
         await resize_pod(
-            self._api, pod, resources, self._settings, lambda: self._pods.get(record.metadata.key)
+            self.api, pod, resources, self.settings, lambda: self.pods.get(record.metadata.key)
         )
 
     def exec(
@@ -310,18 +310,18 @@ class KubernetesEngine:
         self, allocation_id: AllocationId, request: ExecRequest
     ) -> AsyncGenerator[ExecSession, None]:
         record, _ = await self._running(allocation_id)
-        async with open_exec(self._api, record.metadata.key, request) as session:
+        async with open_exec(self.api, record.metadata.key, request) as session:
             yield session
 
     # How
 
     async def _running(self, allocation_id: AllocationId, token: int | None = None) -> tuple[Record, Pod]:
         """Return an allocation whose container runs now; with *token*, only to whom may command it."""
-        record = await self._records.find(allocation_id)
+        record = await self.records.find(allocation_id)
         if record is None:
             raise NotFoundError(f"There is no allocation {allocation_id} here.")
         if token is not None:
-            record = await self._records.command(record.metadata.key, token, lambda _: None)
+            record = await self.records.command(record.metadata.key, token, lambda _: None)
         pod = await self._read_pod(record.metadata.key)
         state = container_of(pod) if pod is not None else None
         if pod is None or state is None or state.state.running is None:
@@ -331,20 +331,20 @@ class KubernetesEngine:
     async def _read_pod(self, key: Key) -> Pod | None:
         """Return a pod as it is now, not as it was when we last heard of it."""
         try:
-            pod = msgspec.json.decode(await self._api.get(path_of("pods", key)), type=Pod)
+            pod = msgspec.json.decode(await self.api.get(path_of("pods", key)), type=Pod)
         except NotFoundError:
             return None
-        self._pods.put(pod)
+        self.pods.put(pod)
         return pod
 
     async def _create_once(self, kind: str, key: Key, body: dict[str, object]) -> bytes:
         try:
-            return await self._api.create(collection(kind, key[0]), body)
+            return await self.api.create(collection(kind, key[0]), body)
         except AlreadyThereError:
             return b""
 
     def _look(self, allocation_id: AllocationId, key: Key) -> Look:
-        record, pod = self._live_records.get(key), self._pods.get(key)
+        record, pod = self._live_records.get(key), self.pods.get(key)
         if record is None:
             raise NotFoundError(f"There is no output of {allocation_id}.")
         never = state_of(record) is not RecordState.CLAIMED
