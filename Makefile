@@ -32,7 +32,7 @@ fix: $(READY)    ## let the formatter and the linter mend what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine"
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio.abc import TaskStatus
 
-from conformance.basic_promises import Connect
-from conformance.engine_promises import EnginePromises
+from yunhe.conformance.basic_promises import Connect
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.kubernetes.kind import KubernetesKind

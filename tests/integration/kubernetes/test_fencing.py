@@ -6,8 +6,8 @@ import anyio
 import msgspec
 import pytest
 
-from conformance.caller import Caller
 from engines.kubernetes.cluster import Cluster
+from yunhe.conformance.caller import Caller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Phase
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
