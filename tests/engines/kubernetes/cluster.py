@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,9 @@ class Options(NamedTuple):
     """Without one, watches read etcd itself, so that a compaction alone expires their resource versions."""
     flags: tuple[str, ...] = ()
     """More flags for the API server."""
+
+
+WHOLE = Options()
 
 
 class Cluster:
@@ -282,7 +286,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(options: Options = Options()) -> Generator[Cluster]:  # noqa: B008 - frozen
+def cluster(options: Options = WHOLE) -> Generator[Cluster]:
     """Run one cluster."""
     folder = Path(tempfile.mkdtemp(prefix="yunhe-kubernetes-"))
     made = Cluster(folder, options)
@@ -292,6 +296,16 @@ def cluster(options: Options = Options()) -> Generator[Cluster]:  # noqa: B008 -
     finally:
         made.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def clusters(count: int, options: Options = WHOLE) -> Generator[list[Cluster]]:
+    """Run several clusters, started at the same time."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(count) as pool:
+        starting = [
+            pool.submit(contextlib.ExitStack.enter_context, stack, cluster(options)) for _ in range(count)
+        ]
+        yield [one.result() for one in starting]
 
 
 def kubeconfig(server: str, authority: Path, credentials: Pair | str) -> dict[str, Any]:

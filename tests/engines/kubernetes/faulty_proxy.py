@@ -21,6 +21,13 @@ from anyio.streams.tls import TLSListener, TLSStream
 from engines.kubernetes.cluster import Cluster, free_ports
 
 HEAD_BYTES = 65536
+GONE = (
+    OSError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+)
 
 
 class Request(NamedTuple):
@@ -103,13 +110,11 @@ class FaultyProxy:
             await listener.serve(self._serve)
 
     async def _serve(self, client: TLSStream) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(contextlib.suppress(OSError, ExceptionGroup, anyio.BrokenResourceError))
-            await stack.enter_async_context(client)  # also where there is no server to connect to
+        try:
             server = await anyio.connect_tcp(
                 "127.0.0.1", self._cluster.port, ssl_context=self._outbound, tls_standard_compatible=False
             )
-            async with server, anyio.create_task_group() as tasks:
+            async with client, server, anyio.create_task_group() as tasks:
                 connection = _Connection(client, server, tasks.cancel_scope)
                 self._connections.add(connection)
                 try:
@@ -118,6 +123,8 @@ class FaultyProxy:
                 finally:
                     self._connections.discard(connection)
                     tasks.cancel_scope.cancel()
+        except* GONE:
+            await client.aclose()
 
     async def _relay_requests(self, connection: "_Connection") -> None:
         while head := await connection.read_head():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.kubernetes.cluster import Cluster, Options, cluster
+from engines.kubernetes.cluster import Cluster, Options, cluster, clusters
 from engines.kubernetes.nodes import node, run_nodes
 from tools.control_plane import NoControlPlaneError, programs
 
@@ -37,6 +37,13 @@ def kubernetes_cluster(kubernetes_programs: None) -> Generator[Cluster]:
 def bare_cluster(kubernetes_programs: None) -> Generator[Cluster]:
     """An API server and etcd alone: nothing changes but by the test's own hand; tests may break it."""
     with cluster(Options(scheduler=False, controllers=False)) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def three_clusters(kubernetes_programs: None) -> Generator[list[Cluster]]:
+    """Three API servers with nothing behind them."""
+    with clusters(3, Options(scheduler=False, controllers=False)) as made:
         yield made
 
 

@@ -41,19 +41,21 @@ class Nodes:
         self._folder = Path(tempfile.mkdtemp(prefix="yunhe-kubelet-"))
         self._log = cluster.folder / f"{self._folder.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._address = f"198.18.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
-        _loopback("add", self._address)
+        self.address = f"198.18.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+        _loopback("add", self.address)
 
     def start(self) -> None:
-        """Start the process and wait until every node is ready."""
-        pair = self._cluster.authority.server("kubelet", self._address)
+        """Start the process and wait until every node is ready; after a kill, what ran before is gone."""
+        self._sweep()
+        (self._folder / "ready").unlink(missing_ok=True)
+        pair = self._cluster.authority.server("kubelet", self.address)
         order = {
             "kubeconfig": str(self._cluster.kubeconfig(by_certificate=True)),
             "authority": str(self._cluster.authority.pair.certificate),
             "certificate": str(pair.certificate),
             "key": str(pair.key),
             "folder": str(self._folder),
-            "address": self._address,
+            "address": self.address,
             "nodes": [spec._asdict() for spec in self._specs],
         }
         (self._folder / "order.json").write_text(json.dumps(order))
@@ -85,13 +87,19 @@ class Nodes:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
+        self._sweep()
+        _loopback("delete", self.address)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """End every process that a pod left, and remove what pods wrote."""
         keeper = find_keeper(str(self._folder))
         for name in keeper.leftovers():
             keeper.group(name).kill()
             keeper.group(name).remove()
         keeper.remove()
-        _loopback("delete", self._address)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for spec in self._specs:
+            shutil.rmtree(self._folder / spec.name, ignore_errors=True)
 
     def log(self) -> str:
         """Return what the kubelets have said: nothing, if all is well."""

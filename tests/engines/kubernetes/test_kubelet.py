@@ -201,7 +201,11 @@ def test_a_device_that_no_node_has_left_keeps_a_pod_waiting(client: httpx.Client
 
 
 def test_sizes_change_while_the_process_goes_on(client: httpx.Client) -> None:
-    script = "while :; do cat /sys/fs/cgroup/memory$(grep :memory: /proc/self/cgroup | cut -d: -f3)/memory.limit_in_bytes; sleep 0.2; done"
+    script = (
+        "v1=/sys/fs/cgroup/memory$(grep :memory: /proc/self/cgroup | cut -d: -f3)/memory.limit_in_bytes;"
+        "v2=/sys/fs/cgroup$(grep ^0:: /proc/self/cgroup | cut -d: -f3)/memory.max;"
+        "while :; do cat $v1 2>/dev/null || cat $v2; sleep 0.2; done"
+    )
     create(client, PODS, pod("grows", script, resources=sized("100m", "64Mi")))
     running(client, "grows")
     body = {"spec": {"containers": [{"name": "main", "resources": sized("200m", "96Mi")}]}}

@@ -16,7 +16,7 @@ level of the API. Only a real kubelet could prove what depends on:
 * node pressure, eviction and preemption by the kubelet; allocatable is all of the capacity;
 * the ``RestartContainer`` policy of a resize (it is applied without a restart), and swap;
 * the node authorizer: this kubelet is an administrator;
-* a restart of the kubelet with its pods still running: a new one starts them again;
+* a restart of the kubelet with its pods still running: here that is a restart of the node, and what ran is gone;
 * times: it starts failed containers again after half a second, where a kubelet waits ten and more.
 """
 

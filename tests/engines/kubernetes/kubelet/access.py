@@ -42,6 +42,8 @@ class Access:
                 await anyio.sleep(RETRY_S)
                 continue
             if answer.status_code not in (429, 500, 503):
+                if answer.status_code in (400, 403, 422):
+                    print(f"{method} {path}: {answer.text}", flush=True)
                 return answer
             await anyio.sleep(RETRY_S)
 

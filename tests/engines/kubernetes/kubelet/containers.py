@@ -65,6 +65,16 @@ class Run:
         self._pid = 0
         self._launched = anyio.Event()
 
+    @classmethod
+    def lost(cls, plan: Plan, folder: Path, keeper: Keeper, name: str) -> "Run":
+        """Return a start of which nothing is known but that it is over."""
+        run = cls(plan, folder, keeper, name)
+        run.exit_code, run.reason, run.ended_at = KILLED, "ContainerStatusUnknown", now()
+        run.message = "The container could not be located when the pod was terminated"
+        run._launched.set()
+        run.ended.set()
+        return run
+
     async def execute(self, on_start: Callable[[], Awaitable[None]]) -> None:
         """Run the container from start to end; call *on_start* once its command runs."""
         self._folder.mkdir(parents=True)

@@ -59,6 +59,7 @@ class WebsocketChannels:
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
+        self._sending = anyio.Lock()
         self._protocol = ServerProtocol(subprotocols=list(PROTOCOLS), extensions=None, max_size=None)  # pyright: ignore[reportArgumentType]
 
     async def open(self, head: bytes) -> None:
@@ -91,12 +92,17 @@ class WebsocketChannels:
         await self.send(ERROR, json.dumps(status).encode())
         self._protocol.send_close(1000)
         await self._flush()
-        await _until_gone(self._stream)
+        with anyio.move_on_after(
+            HANG_UP_S
+        ):  # the client says goodbye too, and it is the server that hangs up
+            async for _ in self.said():
+                continue
 
     async def _flush(self) -> None:
-        for data in self._protocol.data_to_send():
-            if data:
-                await self._stream.send(data)
+        async with self._sending:
+            for data in self._protocol.data_to_send():
+                if data:
+                    await self._stream.send(data)
 
 
 class SpdyChannels:
@@ -104,6 +110,7 @@ class SpdyChannels:
 
     def __init__(self, stream: ByteStream, expected: int) -> None:
         self._stream = stream
+        self._sending = anyio.Lock()
         self._expected = expected
         self._connection = spdy.Connection()
         self._streams: dict[int, int] = {}
@@ -132,7 +139,9 @@ class SpdyChannels:
         for stream in self._streams.values():
             self._connection.send(stream, b"", is_last=True)
         await self._flush()
-        await _until_gone(self._stream)
+        with anyio.move_on_after(HANG_UP_S):  # the API server hangs up once it has read all
+            async for _ in self._stream:
+                continue
 
     def _take(self, data: bytes) -> list[Said]:
         said: list[Said] = []
@@ -149,8 +158,9 @@ class SpdyChannels:
         return said
 
     async def _flush(self) -> None:
-        if data := self._connection.to_send():
-            await self._stream.send(data)
+        async with self._sending:
+            if data := self._connection.to_send():
+                await self._stream.send(data)
 
 
 class ExecQuery(NamedTuple):
@@ -235,13 +245,6 @@ def _read_terminal(terminal: int) -> bytes:
 async def _pump(source: AsyncIterator[bytes], channels: Channels, channel: int) -> None:
     async for data in source:
         await channels.send(channel, data)
-
-
-async def _until_gone(stream: ByteStream) -> None:
-    """Let the other side hang up once it has read all: whoever hangs up first may cut off what is on its way."""
-    with anyio.move_on_after(HANG_UP_S):
-        async for _ in stream:
-            continue
 
 
 def _status(code: int, error: str) -> dict[str, Any]:

@@ -72,13 +72,17 @@ class PodWorker:
 
     async def run(self) -> None:
         """Live the pod's life."""
-        if self.pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        phase = self.pod.get("status", {}).get("phase")
+        if phase in ("Succeeded", "Failed"):
             self.is_over = True  # it ended before this kubelet was started
             self._ended.set()
+        elif phase == "Running":
+            self._give_up_earlier_runs()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._heed_changes, tasks)
             if not self.is_over:
-                await self._live()
+                if not any(container.has_ended for container in self._mains):
+                    await self._live()
                 await self._conclude()
             await self._wait_for_deletion()
             tasks.cancel_scope.cancel()
@@ -107,6 +111,20 @@ class PodWorker:
         async with anyio.create_task_group() as running:
             for container in self._mains:
                 running.start_soon(self._keep, container, self.pod["spec"].get("restartPolicy", "Always"))
+
+    def _give_up_earlier_runs(self) -> None:
+        """Call lost what an earlier kubelet of this node ran: a node that was started anew has nothing of it."""
+        told = {status["name"]: status for status in self.pod["status"].get("containerStatuses", ())}
+        for container in self._mains:
+            name = container.spec["name"]
+            lost = Run.lost(
+                Plan([], {}, "/", ""), self._folder / "lost", self._home.keeper, f"{self.uid}-{name}"
+            )
+            container.restarts = told.get(name, {}).get("restartCount", 0)
+            if self.pod["spec"].get("restartPolicy", "Always") == "Never":
+                container.run, container.waiting = lost, ""
+            else:
+                container.last, container.restarts = lost, container.restarts + 1
 
     async def _prepare(self) -> None:
         while True:

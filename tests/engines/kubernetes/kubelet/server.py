@@ -3,7 +3,6 @@
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,6 +19,13 @@ from engines.kubernetes.kubelet.statuses import Container
 from engines.kubernetes.kubelet.usage import metrics, summary
 
 HEAD_BYTES = 65536
+GONE = (
+    OSError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+)
 SPDY_ANSWER = (
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\n"
     b"x-stream-protocol-version: v4.channel.k8s.io\r\n\r\n"
@@ -49,18 +55,14 @@ class Server:
 
     async def _connection(self, line: TLSStream) -> None:
         """Answer one request and hang up: few come, and none is in a hurry."""
-        gone = (
-            OSError,
-            ExceptionGroup,
-            anyio.BrokenResourceError,
-            anyio.ClosedResourceError,
-            anyio.EndOfStream,
-        )
-        with suppress(*gone, anyio.IncompleteRead):
-            async with line:
-                reader = BufferedByteReceiveStream(line)
-                head = await reader.receive_until(b"\r\n\r\n", HEAD_BYTES) + b"\r\n\r\n"
-                await self._answer(head, StapledByteStream(line, reader))
+        try:
+            reader = BufferedByteReceiveStream(line)
+            head = await reader.receive_until(b"\r\n\r\n", HEAD_BYTES) + b"\r\n\r\n"
+            await self._answer(head, StapledByteStream(line, reader))
+        except* GONE:
+            print("a caller hung up before it had its answer", flush=True)
+        finally:
+            await line.aclose()
 
     async def _answer(self, head: bytes, line: StapledByteStream) -> None:
         url = urlsplit(head.split(b" ", 2)[1].decode())
