@@ -11,6 +11,7 @@ from yunhe.infrastructure.contract.model import Description, Inventory, Isolatio
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
+from yunhe.kernel.validation import nearest
 from yunhe.storage.database import AnyRow, json_column, metadata
 from yunhe.storage.leases import lease_columns
 
@@ -68,7 +69,9 @@ def read_pool(connection: Connection, name_or_id: str) -> Pool:
     """Return one pool by its name or ID."""
     found = read_pools(connection, (POOLS.c.name == name_or_id) | (POOLS.c.id == name_or_id))
     if not found:
-        raise NotFoundError(f"There is no pool {name_or_id}.", remedy="List them: yunhe pool ls.")
+        meant = nearest(name_or_id, list(connection.scalars(sa.select(POOLS.c.name))))
+        hint = f"Did you mean {meant}? " if meant else ""
+        raise NotFoundError(f"There is no pool {name_or_id}.", remedy=f"{hint}List them: yunhe pool ls.")
     return found[0]
 
 

@@ -1,5 +1,6 @@
 """How the answers of ``yunhe availability`` look on a terminal and as JSON."""
 
+import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ FLAGS = {
     "zones": "--zones {} (every zone at least)",
 }
 
-console = Console(highlight=False)
+console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
 def say(line: str) -> None:
