@@ -173,7 +173,7 @@ class RayCluster:
             f"--dashboard-agent-grpc-port={_free_port()}",
         ]
         agent += [f"--metrics-export-port={_free_port()}", "--node-ip-address=127.0.0.1"]
-        return [*agent, f"--num-cpus={cpus}", f"--memory={1024**3}", "--object-store-memory=80000000"]
+        return [*agent, f"--num-cpus={cpus}", f"--memory={2 * 1024**3}", "--object-store-memory=80000000"]
 
     def _wait_for(self, node: RayNode, count: int) -> None:
         until = time.monotonic() + STARTED_WITHIN_S

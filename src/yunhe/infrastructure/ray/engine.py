@@ -376,7 +376,7 @@ class RayEngine:
 
 def _fenced(all_known: dict[AllocationId, Known], allocation_id: AllocationId, token: int) -> Known:
     """Return what is known of an allocation; refuse whoever has been superseded."""
-    known = all_known.get(allocation_id) or Known(allocation_id=allocation_id, files=[], entries=[])
+    known = all_known.get(allocation_id) or Known(allocation_id=allocation_id)
     if token < known.token:
         raise FencedError(f"{allocation_id} is commanded with token {known.token} now; {token} is older.")
     return known
