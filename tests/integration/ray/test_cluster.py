@@ -27,6 +27,8 @@ from yunhe.runtime.start import first_key_path, running
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.parse import parse_yaml
+from yunhe.trading.trades.chain import verify
+from yunhe.trading.trades.model import LedgerEntry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.engine, pytest.mark.drives("Ray"), pytest.mark.timeout(600)]
 PATIENCE_S = 120.0
@@ -139,6 +141,16 @@ async def test_one_task_from_its_yaml_to_its_bill(cluster: RayCluster, tmp_path:
         assert done.state is JobState.SUCCEEDED, done.reason
         log = b"".join([piece.data async for piece in platform.orchestration.logs(job.id)]).decode()
         assert log.startswith("to Ray\nray 2.")
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                lines = [line async for line in platform.trades.export()]
+                mine = [line for line in lines if isinstance(line, LedgerEntry) and line.job_id == job.id]
+                if mine and mine[-1].final:
+                    break
+                await anyio.sleep(0.2)
+        assert verify(lines).ok
+        assert sum(line.used.cpu_us for line in mine) > 100_000, "an import of Ray takes longer than that"
+        assert sum(line.amount_micros for line in mine) > 0
 
 
 # What is asked for
