@@ -17,7 +17,7 @@ import httpx
 
 from yunhe.infrastructure.contract.kind import Target
 
-VERSION = "2.60.0"
+VERSION = os.environ.get("YUNHE_TEST_RAY_VERSION", "2.60.0")
 STARTED_WITHIN_S = 120.0
 ATTEMPTS = 3
 ENDED_WITHIN_S = 15.0
