@@ -114,9 +114,10 @@ class Caretaker:
             self.queue.add_after(key, LOOK_AGAIN_S)  # gone already, or another has taken its name
         self._pods.remove(pod)
         if secret:
-            await self._remove_secret(key)
+            await self.remove_secret(key)
 
-    async def _remove_secret(self, key: Key) -> None:
+    async def remove_secret(self, key: Key) -> None:
+        """Remove the secret of an allocation."""
         try:
             await self._api.delete(path_of("secrets", key))
         except NotFoundError:
