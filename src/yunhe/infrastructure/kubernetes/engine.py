@@ -180,7 +180,7 @@ class KubernetesEngine:
         """Return every node with what it has and what is in use now."""
         self._refuse_if_stale()
         nodes = sorted(self._node_informer.store.all(), key=lambda node: node.metadata.name)
-        reading = await self._stats.read({node.metadata.name for node in nodes})
+        use = await self._stats.node_use({node.metadata.name for node in nodes})
         return Inventory(
             taken_at=time.time(),
             nodes=tuple(
@@ -191,7 +191,7 @@ class KubernetesEngine:
                         for pod in self._neighbour_informer.store.by(BY_NODE, node.metadata.name)
                         for container in pod.spec.containers
                     ),
-                    reading.nodes.get(node.metadata.name),
+                    use.get(node.metadata.name),
                     self.settings,
                 )
                 for node in nodes
