@@ -152,12 +152,16 @@ class _Daemon:
         node.on_trash = lambda path: self._cleaner.submit(shutil.rmtree, path, True) and None
         watch = Watch(node)
         watch.recover()
-        server = Server(node, watch, _digest_of(launch.agent_file))
         loop = asyncio.get_event_loop()
+        node.on_stray = lambda name: self._cleaner.submit(node.engine.remove, name) and None
+        crew = Crew()
+        # Asking takes a moment, and who waits for the answer is only who wants to know of containers.
+        found = loop.run_in_executor(self._cleaner, node.engine.find)
+        server = Server(node, watch, _digest_of(launch.agent_file), found)
+        crew.start(self._clear_containers(found, node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
-        crew = Crew()
         accepting = crew.start(self._accept(crew, server))
         await self._tick_until(server.replace, watch)
         accepting.cancel()
@@ -172,6 +176,11 @@ class _Daemon:
         if not server.replacement:
             node.keeper.remove()
         return server.replacement
+
+    async def _clear_containers(self, found: "asyncio.Future[None]", node: Node, watch: Watch) -> None:
+        await found
+        left = await asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.allocations)
+        watch.clear_containers(left)
 
     async def _accept(self, crew: Crew, server: Server) -> None:
         """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""

@@ -37,8 +37,9 @@ Handler = Callable[[Call], Awaitable[None]]
 class Server:
     """The daemon's face."""
 
-    def __init__(self, node: Node, watch: Watch, digest: str) -> None:
+    def __init__(self, node: Node, watch: Watch, digest: str, engine_found: "asyncio.Future[None]") -> None:
         self._node = node
+        self._engine_found = engine_found
         self._watch = watch
         self._digest = digest
         self._change = asyncio.Event()
@@ -48,7 +49,7 @@ class Server:
         self.replace = asyncio.Event()
         node.on_change = self._changed
         files = Files(node)
-        commands = ("launch", "stop", "release", "resize", "pin", "pause", "resume")
+        commands = ("stop", "release", "resize", "pin", "pause", "resume")
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
             "describe": self._describe,
@@ -60,6 +61,7 @@ class Server:
             "put_archive": files.put,
             "get_archive": files.get,
             "exec": lambda call: run_command(node, call),
+            "launch": self._launch,
             "upgrade": self._upgrade,
             **{name: self._commander(getattr(node, name)) for name in commands},
         }
@@ -132,7 +134,14 @@ class Server:
             }
         )
 
+    async def _launch(self, call: Call) -> None:
+        if call.body.get("image"):
+            await asyncio.shield(self._engine_found)
+        self._node.launch(call.body)
+        await call.answer({})
+
     async def _describe(self, call: Call) -> None:
+        await asyncio.shield(self._engine_found)
         missing = self._node.missing_powers()
         powers = [power for power in POWERS if power not in missing]
         await call.answer(

@@ -1,0 +1,38 @@
+"""A host keeps the same promises when every allocation runs in a container."""
+
+from collections.abc import Generator
+
+import pytest
+
+from agent_roots import agent_root
+from conformance.basic_promises import Connect
+from conformance.engine_promises import EnginePromises
+from containers import IMAGE, ContainerStore, container_store
+from yunhe.infrastructure.contract.engine import Engine
+from yunhe.infrastructure.host.engine import connect_host
+from yunhe.infrastructure.host.target import LocalHost
+
+
+@pytest.fixture(scope="module")
+def store() -> Generator[ContainerStore, None, None]:
+    with container_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def container_host(store: ContainerStore) -> Generator[LocalHost, None, None]:
+    with agent_root() as root:
+        yield LocalHost(root=str(root), environment=store.environment)
+
+
+@pytest.mark.drives("host agent with podman")
+class TestHostContainerEngine(EnginePromises):
+    usage_within_s = 5.0
+    image = IMAGE
+
+    @pytest.fixture
+    def connect(self, container_host: LocalHost) -> Connect:
+        async def connect() -> Engine:
+            return await connect_host(container_host)
+
+        return connect
