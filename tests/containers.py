@@ -17,9 +17,7 @@ import pytest
 IMAGE = "localhost/yunhe-test:1"
 BUSYBOX = Path("/bin/busybox")
 _STORAGE = '[storage]\ndriver = "overlay"\nrunroot = "{0}/run"\ngraphroot = "{0}/graph"\n'
-_ENGINE = (
-    '[engine]\ntmp_dir = "{0}/tmp"\nlock_type = "file"\nevents_logger = "file"\ncgroup_manager = "cgroupfs"\n'
-)
+_ENGINE = '[engine]\ntmp_dir = "{0}/tmp"\nlock_type = "file"\nevents_logger = "file"\nruntime = "runc"\n'
 
 
 class ContainerStore(NamedTuple):
@@ -51,7 +49,10 @@ def why_no_containers() -> str:
         return "needs root to enter containers"
     if shutil.which("podman") is None:
         return "needs podman (tools/system_packages.py test installs it)"
-    return "" if BUSYBOX.exists() else "needs busybox-static for the image"
+    if shutil.which("runc") is None:
+        return "needs runc (tools/system_packages.py test installs it)"
+    static = BUSYBOX.exists() and b"ld-linux" not in BUSYBOX.read_bytes()[:4096]
+    return "" if static else "needs busybox-static for the image"
 
 
 @contextmanager
@@ -82,9 +83,9 @@ def _root_files() -> bytes:
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
     buffer = BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for folder in ("bin", "etc", "tmp"):
+        for folder, mode in (("bin", 0o755), ("etc", 0o755), ("tmp", 0o1777), ("shared", 0o1777)):
             member = tarfile.TarInfo(folder)
-            member.type, member.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            member.type, member.mode = tarfile.DIRTYPE, mode
             tar.addfile(member)
         tar.add(BUSYBOX, "bin/busybox")
         for name in names:

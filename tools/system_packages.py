@@ -30,6 +30,9 @@ TEST = (
     Package("iproute2", "ip", "network namespaces that a test can cut"),
     Package("iptables", "iptables", "dropping packets between a platform and a pool"),
     Package("iputils-ping", "ping", "telling a cut network from a slow one"),
+    Package("runc", "runc", "containers on hosts, where crun does not know this mix of control groups"),
+    Package("podman", "podman", "containers on hosts"),
+    Package("busybox-static", "/bin/busybox", "the image that containers of the tests run"),
     Package("postgresql", "/usr/lib/postgresql/*/bin/initdb", "the same tests on PostgreSQL as on SQLite"),
 )
 ENGINES = (

@@ -39,7 +39,7 @@ class Engine:
         if os.geteuid() != 0:
             self.reason = "Only an agent that is root can enter containers."
             return
-        self.reason = "This host has neither podman nor docker."
+        reasons: list[str] = []
         for name in ENGINES:
             program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{PATH}")
             if program is None:
@@ -48,7 +48,8 @@ class Engine:
             if said.code == 0:
                 self.program = program
                 return
-            self.reason = f"{name} does not work here: {said.last_line}"
+            reasons.append(f"{name} does not work here: {said.last_line}")
+        self.reason = "; ".join(reasons) or "This host has neither podman nor docker."
 
     def allocations(self) -> list[str]:
         """Return the allocations that have a container of this agent."""
@@ -120,6 +121,7 @@ def start(order: dict[str, Any], run: Run, group: Group) -> list[str]:
         f"--env={MARK}={name}",
         f"--user={uid}:{uid}",
         "--network=host",
+        "--stop-signal=SIGKILL",
         "--cgroupns=host",
         "--cap-drop=all",
         "--security-opt=no-new-privileges",

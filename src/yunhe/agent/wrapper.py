@@ -34,6 +34,7 @@ REAPED = struct.Struct("<QQQ")
 
 _GRACE_AFTER_LIMIT_S = 5.0
 _DISK_CHECK_S = 2.0
+_REMOVED_WITHIN_S = 5.0
 _BLOCK_BYTES = 512
 
 
@@ -66,6 +67,8 @@ class Wrapper:
         self._first: Identity | None = None
         """The first process of the task's container."""
         self._inside: Inside | None = None
+        self._layer = ""
+        """The directory of what the container changed, while there is a container."""
 
     def _open_reaped(self) -> mmap.mmap:
         handle = os.open(self._run.at("reaped"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -91,8 +94,8 @@ class Wrapper:
         except OSError as fault:
             code, detail = COULD_NOT_START, f"could not start: {fault.strerror or fault}"
         self._finish(step, code, detail)
-        if self._order["container"] and self._first is None:
-            self._remove_container()
+        if self._order["container"]:
+            self._see_container_gone()
 
     def _record_start(self) -> bool:
         me = identify(os.getpid())
@@ -117,6 +120,7 @@ class Wrapper:
             return
         self._first, layer = containers.found(said if code == 0 else "", self._run.id)
         self._run.write_record("container", self._first._asdict())
+        self._layer = layer
         self._disk_paths += [layer] if layer else []
         self._inside = Inside(self._first)
         self._order["environment"] = environment_inside(
@@ -150,8 +154,15 @@ class Wrapper:
         os.close(said)
         return exit_code(self._status), text
 
-    def _remove_container(self) -> None:
-        """Remove what the engine may have made of a container that was never entered."""
+    def _see_container_gone(self) -> None:
+        """Wait for the engine to remove the container, which it does once its first process is gone; help if need be."""
+        until = time.monotonic() + _REMOVED_WITHIN_S
+        while self._layer and os.path.exists(self._layer):
+            if time.monotonic() > until:
+                self._layer = ""
+            time.sleep(0.05)
+        if self._layer:
+            return
         command = containers.removal(self._order["container"]["program"], self._run.id)
         silence = [(os.POSIX_SPAWN_OPEN, handle, os.devnull, os.O_RDWR, 0) for handle in (0, 1, 2)]
         pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=silence)

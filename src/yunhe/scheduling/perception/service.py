@@ -131,6 +131,8 @@ def _pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
         only_project=pool.spec.only_project,
         accepts=pool.state is PoolState.READY,
         why_not="" if pool.state is PoolState.READY else f"{pool.state}: {pool.reason}".removesuffix(": "),
+        powers=pool.powers,
+        missing=pool.missing,
     )
 
 
