@@ -78,6 +78,40 @@ def container_store() -> Generator[ContainerStore, None, None]:
         shutil.rmtree(folder)
 
 
+@contextmanager
+def docker_environment() -> Generator[dict[str, str], None, None]:
+    """Yield what an agent must have in its environment to use a docker engine of our own with the image in it."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("dockerd", "docker", "containerd", "runc"))):
+        pytest.skip("needs root and docker (tools/system_packages.py engines installs it)")
+    folder = Path(tempfile.mkdtemp(prefix="yunhe-docker-"))
+    (folder / "podman").write_text("#!/bin/sh\necho this test is of docker >&2\nexit 1\n")
+    (folder / "podman").chmod(0o755)
+    address = f"unix://{folder}/docker.sock"
+    own = {"PATH": f"{folder}:{os.environ['PATH']}", "DOCKER_HOST": address}
+    words = ["dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid"]
+    words += [f"--host={address}", "--bridge=none", "--iptables=false"]
+    words += ["--exec-opt=native.cgroupdriver=cgroupfs"]
+    with (folder / "log").open("wb") as log, subprocess.Popen(words, stdout=log, stderr=log) as daemon:
+        try:
+            environment = {**os.environ, **own}
+            _wait_for_docker(environment)
+            load = ["docker", "import", "--change", "ENV GREETING=from-the-image", "-", IMAGE]
+            subprocess.run(load, env=environment, input=_root_files(), check=True, capture_output=True)
+            yield own
+        finally:
+            daemon.terminate()
+            daemon.wait(30)
+            _unmount(folder)
+            shutil.rmtree(folder)
+
+
+def _wait_for_docker(environment: dict[str, str], within_s: float = 30.0) -> None:
+    until = time.monotonic() + within_s
+    while subprocess.run(["docker", "info"], env=environment, capture_output=True, check=False).returncode:
+        assert time.monotonic() < until, "dockerd does not answer"
+        time.sleep(0.2)
+
+
 def _root_files() -> bytes:
     """Return a tar of the smallest system there is: busybox under each of its names."""
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()

@@ -37,6 +37,7 @@ TEST = (
 )
 ENGINES = (
     *TEST,
+    Package("docker.io", "dockerd", "containers on hosts whose engine is docker"),
     Package("chromium", "chromium", "the console, driven as a person would"),
 )
 PROFILES = {"test": TEST, "engines": ENGINES}

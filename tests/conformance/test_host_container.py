@@ -7,7 +7,7 @@ import pytest
 from agent_roots import agent_root
 from conformance.basic_promises import Connect
 from conformance.engine_promises import EnginePromises
-from containers import IMAGE, ContainerStore, container_store
+from containers import IMAGE, ContainerStore, container_store, docker_environment
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.host.engine import connect_host
 from yunhe.infrastructure.host.target import LocalHost
@@ -25,6 +25,12 @@ def container_host(store: ContainerStore) -> Generator[LocalHost, None, None]:
         yield LocalHost(root=str(root), environment=store.environment)
 
 
+@pytest.fixture(scope="module")
+def docker_host() -> Generator[LocalHost, None, None]:
+    with docker_environment() as environment, agent_root() as root:
+        yield LocalHost(root=str(root), environment=environment)
+
+
 @pytest.mark.drives("host agent with podman")
 class TestHostContainerEngine(EnginePromises):
     usage_within_s = 5.0
@@ -34,5 +40,19 @@ class TestHostContainerEngine(EnginePromises):
     def connect(self, container_host: LocalHost) -> Connect:
         async def connect() -> Engine:
             return await connect_host(container_host)
+
+        return connect
+
+
+@pytest.mark.engine
+@pytest.mark.drives("host agent with docker")
+class TestHostDockerEngine(EnginePromises):
+    usage_within_s = 5.0
+    image = IMAGE
+
+    @pytest.fixture
+    def connect(self, docker_host: LocalHost) -> Connect:
+        async def connect() -> Engine:
+            return await connect_host(docker_host)
 
         return connect

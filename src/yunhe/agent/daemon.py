@@ -141,8 +141,9 @@ class _Daemon:
     def __init__(self, launch: Launch, listening: socket.socket) -> None:
         self._launch = launch
         self._listening = listening
-        # One thread, for removing directories that may be large; everything else happens in the loop.
+        # One thread, for removing what may be large and asking who may be slow; everything else happens in the loop.
         self._cleaner = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._engine_found: "asyncio.Future[None] | None" = None
 
     async def run(self) -> str:
         """Serve; return the file of a successor, or nothing if there is none."""
@@ -155,10 +156,9 @@ class _Daemon:
         loop = asyncio.get_event_loop()
         node.on_stray = lambda name: self._cleaner.submit(node.engine.remove, name) and None
         crew = Crew()
-        # Asking takes a moment, and who waits for the answer is only who wants to know of containers.
-        found = loop.run_in_executor(self._cleaner, node.engine.find)
-        server = Server(node, watch, _digest_of(launch.agent_file), found)
-        crew.start(self._clear_containers(found, node, watch))
+        server = Server(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
+        if node.register.allocations or node.register.marks:
+            crew.start(self._clear_containers(node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
@@ -177,8 +177,16 @@ class _Daemon:
             node.keeper.remove()
         return server.replacement
 
-    async def _clear_containers(self, found: "asyncio.Future[None]", node: Node, watch: Watch) -> None:
-        await found
+    async def _find_engine(self, node: Node) -> None:
+        """Ask, once, whether this host has a container engine that works; whoever wants to know waits for it."""
+        if self._engine_found is None:
+            found = asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.find)
+            self._engine_found = asyncio.ensure_future(found)
+        await asyncio.shield(self._engine_found)
+
+    async def _clear_containers(self, node: Node, watch: Watch) -> None:
+        """Have removed what the containers of an earlier life have left."""
+        await self._find_engine(node)
         left = await asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.allocations)
         watch.clear_containers(left)
 

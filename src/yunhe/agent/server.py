@@ -37,9 +37,11 @@ Handler = Callable[[Call], Awaitable[None]]
 class Server:
     """The daemon's face."""
 
-    def __init__(self, node: Node, watch: Watch, digest: str, engine_found: "asyncio.Future[None]") -> None:
+    def __init__(
+        self, node: Node, watch: Watch, digest: str, find_engine: Callable[[], Awaitable[None]]
+    ) -> None:
         self._node = node
-        self._engine_found = engine_found
+        self._find_engine = find_engine
         self._watch = watch
         self._digest = digest
         self._change = asyncio.Event()
@@ -136,12 +138,12 @@ class Server:
 
     async def _launch(self, call: Call) -> None:
         if call.body.get("image"):
-            await asyncio.shield(self._engine_found)
+            await self._find_engine()
         self._node.launch(call.body)
         await call.answer({})
 
     async def _describe(self, call: Call) -> None:
-        await asyncio.shield(self._engine_found)
+        await self._find_engine()
         missing = self._node.missing_powers()
         powers = [power for power in POWERS if power not in missing]
         await call.answer(
