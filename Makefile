@@ -32,10 +32,11 @@ fix: $(READY)    ## let the formatter and the linter mend what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine"
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
+	$(BIN)/python tools/control_plane.py
 	$(BIN)/pytest -m engine
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run

@@ -10,7 +10,8 @@ import pytest
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("yunhe")
 
-pytest.register_assert_rewrite("conformance")
+pytest_plugins = ["engines.kubernetes.fixtures"]
+"""Engines whose start is so dear that all tests share one."""
 
 
 @pytest.fixture(scope="session")

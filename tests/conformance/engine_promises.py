@@ -1,18 +1,5 @@
-"""The promises of an engine, as tests that every engine inherits.
+"""The kit is in yunhe.conformance; this is its former name."""
 
-A test class inherits ``EnginePromises`` and gives one fixture, ``connect``: an async callable that opens a new
-connection to the same pool each time. The class attributes of ``BasicPromises`` are knobs. The scripts are plain
-``sh``::
+from yunhe.conformance.engine_promises import EnginePromises
 
-    @pytest.mark.drives("my engine")
-    class TestMyEngine(EnginePromises):
-        @pytest.fixture
-        async def connect(self):
-            return lambda: MyEngine.open("...")
-"""
-
-from conformance.power_promises import PowerPromises
-
-
-class EnginePromises(PowerPromises):
-    """Everything an engine promises."""
+__all__ = ["EnginePromises"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from conformance.basic_promises import BasicPromises, Connect
-from conformance.engine_promises import EnginePromises
+from yunhe.conformance.basic_promises import BasicPromises, Connect
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.fake.engine import FakeEngine, PlainFakeEngine
 from yunhe.infrastructure.fake.pool import FakePool

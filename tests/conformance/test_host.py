@@ -5,8 +5,8 @@ from collections.abc import Generator
 import pytest
 
 from agent_roots import agent_root
-from conformance.basic_promises import Connect
-from conformance.engine_promises import EnginePromises
+from yunhe.conformance.basic_promises import Connect
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.host.engine import connect_host
 from yunhe.infrastructure.host.target import LocalHost

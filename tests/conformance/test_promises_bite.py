@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from conformance.caller import Caller, chunks_of
-from conformance.engine_promises import EnginePromises
+from yunhe.conformance.caller import Caller, chunks_of
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.model import (
     Ending,

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from agent_roots import daemon_pid, kill_daemon
-from conformance.caller import archive_of, chunks_of
 from integration.host.orders import ended, launched, log_of, look, order_for, processes_of, running
 from yunhe.agent import failpoints
+from yunhe.conformance.caller import archive_of, chunks_of
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Observed, Phase, Upload
 from yunhe.infrastructure.host.engine import HostEngine
 from yunhe.infrastructure.host.target import LocalHost

@@ -17,9 +17,9 @@ import anyio
 import pytest
 
 from agent_roots import agent_root, end_agent, kill_daemon
-from conformance.caller import archive_of, chunks_of
 from integration.host.orders import ended, launched, log_of, order_for
 from yunhe.agent.frames import MAX_FRAME_BYTES, Decoder, encode
+from yunhe.conformance.caller import archive_of, chunks_of
 from yunhe.infrastructure.contract.model import LaunchOrder, Upload
 from yunhe.infrastructure.host.bridge import open_bridge
 from yunhe.infrastructure.host.engine import HostEngine, connect_host

@@ -105,7 +105,7 @@ async def test_a_command_with_a_terminal_sees_its_size_and_is_ended_when_left(en
     order = await launched(engine, "sleep 60")
     await running(engine, order.allocation_id)
     request = ExecRequest(argv=("sh", "-c", "stty size; sleep 88.75"), tty=True, rows=31, columns=97)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with engine.exec(order.allocation_id, request) as session:
             assert await session.receive() == b"31 97\r\n"
         while processes_of("^sleep 88.75"):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.caller import archive_of, chunks_of
 from integration.host.orders import ended, log_of, order_for, until
+from yunhe.conformance.caller import archive_of, chunks_of
 from yunhe.infrastructure.contract.model import ExecRequest, Upload
 from yunhe.infrastructure.host.engine import HostEngine
 from yunhe.infrastructure.host.target import LocalHost

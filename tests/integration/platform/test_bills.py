@@ -31,7 +31,7 @@ async def run_one(platform: Platform, who: Principal, project: str, tier: Tier) 
     task = Task(run="sleep 0.3\n", tier=tier)
     (job,) = await platform.applications.submit(who, (Submission(task=task, project_id=ProjectId(project)),))
     await finished(platform, job)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not (await platform.trades.costs(CostQuery(job_id=job.id))).lines:
             await anyio.sleep(0.05)
     return job.id

@@ -34,7 +34,7 @@ async def test_a_job_placed_again_while_its_last_drive_ends_is_driven_on_and_hea
                 isinstance(held, store.Held) and held.state is JobState.PENDING
             )
         await parts.place()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await parts.gated.reached.wait()
         await parts.add_pool("north")
         await parts.plugins.drain("lab")
@@ -97,7 +97,7 @@ async def test_a_refused_launch_leaves_neither_a_lease_nor_the_files_that_came_b
         (known,) = parts.site().pool.observation().allocations
         assert known.phase is Phase.PREPARING
         tasks.start_soon(parts.releaser.run)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while parts.site().pool.observation().allocations:
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()

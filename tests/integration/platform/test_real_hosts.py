@@ -51,7 +51,7 @@ class Stage:
                 await anyio.sleep(0.05)
 
     async def billed(self, job: Job) -> list[LedgerEntry]:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while True:
                 lines = [line async for line in self.platform.trades.export()]
                 mine = [line for line in lines if isinstance(line, LedgerEntry) and line.job_id == job.id]
@@ -199,7 +199,7 @@ async def bill_of_a_tree(home: Path, root: Path, wanted_s: float, tolerance: flo
     async with stage(home) as s:
         await add(s.platform, PoolSpec(name="here", kind="local", options={"root": str(root)}))
         job = await s.submit(TREE, envs={"WANTED_S": str(wanted_s)}, resources=ResourceSpec(cpus=2))
-        with anyio.fail_after(100):
+        with anyio.fail_after(250):
             async for piece in s.platform.orchestration.logs(job.id, follow=True):
                 if b"midway" in piece.data:
                     break

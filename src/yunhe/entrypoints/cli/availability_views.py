@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from yunhe.availability.pricing import Point, Pricing
 from yunhe.availability.remedies import Change
 from yunhe.availability.simulation import Simulation
 from yunhe.entrypoints.cli.availability_plot import plot_frontier
+from yunhe.entrypoints.cli.screen import out
 from yunhe.kernel.units import show_duration
 
 MAX_ROWS = 30
@@ -34,12 +34,10 @@ FLAGS = {
     "zones": "--zones {} (every zone at least)",
 }
 
-console = Console(highlight=False)
-
 
 def say(line: str) -> None:
     """Print a line, however long; only a terminal may break it."""
-    console.print(line, soft_wrap=True)
+    out().print(line, soft_wrap=True)
 
 
 def show_target(percent: float) -> str:
@@ -85,20 +83,20 @@ def assumed(model: Model) -> dict[str, Any]:
 @contextmanager
 def working(label: str) -> Generator[None]:
     """Show on a terminal that something is being worked out."""
-    if not console.is_terminal:
+    if not out().is_terminal:
         yield
         return
-    with console.status(label):
+    with out().status(label):
         yield
 
 
 @contextmanager
 def progress(label: str) -> Generator[Callable[[float], None]]:
     """Show a bar on a terminal, nothing elsewhere."""
-    if not console.is_terminal:
+    if not out().is_terminal:
         yield lambda _share: None
         return
-    with Progress(console=console, transient=True) as bar:
+    with Progress(console=out(), transient=True) as bar:
         task = bar.add_task(label, total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
@@ -112,7 +110,7 @@ def show_plan(model: Model, outcome: Planned | Infeasible, pricing: Pricing, ela
     if isinstance(outcome, Infeasible):
         _show_infeasible(outcome)
     else:
-        console.print(_services_table(outcome.services))
+        out().print(_services_table(outcome.services))
     _show_around(outcome)
     show_assumptions(model)
     if isinstance(outcome, Planned):
@@ -198,7 +196,7 @@ def _show_infeasible(outcome: Infeasible) -> None:
             f"{remedy.point.instances:,}",
             show_percent(remedy.point.unavailability),
         )
-    console.print(table)
+    out().print(table)
 
 
 def _as_flag(change: Change) -> str:
@@ -285,9 +283,9 @@ def show_frontier(
             else show_percent(1 - point.bound_percent / 100),
             style="green" if is_met else "",
         )
-    console.print(table)
+    out().print(table)
     series = [(point.cost if pricing.mixed else point.services, point.unavailability) for point in points]
-    console.print(plot_frontier(series, axis, target))
+    out().print(plot_frontier(series, axis, target))
     if both:
         say(f" services against instances, for {show_target(100 * (target or 0.0))}")
         for point in both:
@@ -358,7 +356,7 @@ def _show_table_1(rows: Sequence[paper_results.Row], clusters: Sequence[Sequence
             shown.append(text)
         name = row.name if row.name in {"none", "full", "FCA"} else f"≥ {100 * float(row.name):g} %"
         table.add_row(name, *shown)
-    console.print(table)
+    out().print(table)
     say(
         f" {matching} of {sum(len(row.cells) for row in rows)} cells agree with the paper to the last printed digit"
     )
@@ -384,8 +382,8 @@ def _show_figure_8(splits: Sequence[paper_results.Split]) -> None:
             f"{split.printed_percent:g} %",
             mark,
         )
-    console.print(table)
-    console.print()
+    out().print(table)
+    out().print()
 
 
 def _show_counts(counts: Sequence[paper_results.Count], title: str, by: str) -> None:
@@ -396,7 +394,7 @@ def _show_counts(counts: Sequence[paper_results.Count], title: str, by: str) -> 
         table.add_row(
             name, *(str(count.services) if count.feasible else f"[red]{count.services}*[/]" for count in row)
         )
-    console.print(table)
+    out().print(table)
     say(" * infeasible: not even the full split reaches it; 24 is not a solution\n")
 
 
@@ -416,7 +414,7 @@ def _show_mixed(cells: Sequence[paper_results.MixedCell]) -> None:
                 for cell in row
             ),
         )
-    console.print(table)
+    out().print(table)
     feasible = [cell for cell in cells if cell.feasible]
     fewer = sum(cell.mixed_instances < cell.uniform_instances for cell in feasible)
     kept = sum(cell.mixed_services == len(paper.MODULES) for cell in cells)

@@ -37,6 +37,7 @@ COMMANDS: dict[str, Command] = {
     "resize": Command("resize", "Change a running job's cores or memory in place", JOBS),
     "explain": Command("explain", "Say why a job is where it is, or why it waits", JOBS),
     "pool": Command("pool", "Add, list, check, price, drain and remove pools", POOLS),
+    "plugin": Command("plugin", "Make, list, inspect and remove plugins: the adapters to engines", POOLS),
     "cost": Command("cost", "What was used and is owed, by job, project or pool", MONEY),
     "ledger": Command("ledger", "Export the ledger; verify an export without a server", MONEY),
     "project": Command("project", "Projects and who belongs to them", ACCESS),

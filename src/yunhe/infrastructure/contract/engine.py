@@ -1,6 +1,6 @@
 """The promises of an engine.
 
-Every engine keeps these, and ``tests/conformance`` holds it to them:
+Every engine keeps these, and ``yunhe.conformance`` holds it to them:
 
 * **Idempotent by ID.** The caller chooses the allocation's ID. A verb repeated with the same ID and the same or
   a higher token has the effect of one call.

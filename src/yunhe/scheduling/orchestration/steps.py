@@ -90,10 +90,15 @@ class Steps:
         self._means.notices.poke()
 
     async def start(self, held: Held, drive: Drive) -> None:
-        """Send the allocation to its pool until the pool has it, or has refused it."""
+        """Send the allocation to its pool until the pool has it, or has refused it; then wait until it runs."""
         if held.stop_requested:
             await self._change(held, JobState.STOPPING)
-            return
+        elif held.launched:
+            await self._await_running(held, drive)
+        else:
+            await self._launch(held, drive)
+
+    async def _launch(self, held: Held, drive: Drive) -> None:
         order = self._launch_order(held)
         failpoint("launch-before-call")
         try:
@@ -111,17 +116,31 @@ class Steps:
         # Only a look that begins from here on must know the allocation.
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
         failpoint("launch-after-call")
-        now = self._means.clock()
 
         def launched(connection: Connection) -> None:
-            store.change(connection, held, JobState.RUNNING, now, reason="", started_at=now)
-            store.update_allocation(
-                connection, held.allocation_id, state=AllocationState.LAUNCHED, started_at=now
-            )
+            leases.apply(connection, JOBS, held.job_id, held.token, reason="")
+            store.update_allocation(connection, held.allocation_id, state=AllocationState.LAUNCHED)
 
         await self._means.database.write(launched)
-        self._means.notices.poke()
         failpoint("launch-after-record")
+
+    async def _await_running(self, held: Held, drive: Drive) -> None:
+        """Follow an allocation the pool has taken until it runs: the pool may have a queue of its own."""
+        if await self._ended(held, drive):
+            return
+        seen = self._watcher.seen(held.pool_id, held.allocation_id)
+        if seen is None or seen.phase not in (Phase.RUNNING, Phase.PAUSED):
+            await drive.wait(CHECK_S)
+            return
+        now = self._means.clock()
+        started_at = seen.started_at or now
+
+        def runs(connection: Connection) -> None:
+            store.change(connection, held, JobState.RUNNING, now, reason="", started_at=started_at)
+            store.update_allocation(connection, held.allocation_id, started_at=started_at)
+
+        await self._means.database.write(runs)
+        self._means.notices.poke()
 
     def _launch_order(self, held: Held) -> LaunchOrder:
         order = held.order
@@ -261,6 +280,8 @@ class Steps:
                 }
                 if seen.started_at is not None:
                     values["started_at"] = seen.started_at
+                    if held.state is JobState.STARTING:  # over before anybody saw it run
+                        leases.apply(connection, JOBS, held.job_id, held.token, started_at=seen.started_at)
             store.update_allocation(connection, held.allocation_id, **values)
 
         failpoint("exit-before-record")

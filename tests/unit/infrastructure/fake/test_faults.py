@@ -4,7 +4,7 @@ import anyio
 import msgspec
 import pytest
 
-from conformance.caller import find
+from yunhe.conformance.caller import find
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Observed, Phase, Step
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.infrastructure.fake.faults import Fault, Faults, deliver

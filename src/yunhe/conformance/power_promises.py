@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from conformance.basic_promises import BasicPromises
-from conformance.caller import Caller, archive_of, chunks_of, fetch, standing, use_power
+from yunhe.conformance.basic_promises import BasicPromises
+from yunhe.conformance.caller import Caller, archive_of, chunks_of, fetch, standing, use_power
 from yunhe.infrastructure.contract.engine import (
     Engine,
     SupportsExec,

@@ -1,0 +1,459 @@
+"""What an engine keeps even with no power at all."""
+
+import itertools
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import anyio
+import msgspec
+import pytest
+
+from yunhe.conformance.caller import Caller, find, hang_up, joined, new_allocation_id, standing, use_power
+from yunhe.infrastructure.contract.engine import (
+    Engine,
+    SupportsExec,
+    SupportsFiles,
+    SupportsPause,
+    SupportsPin,
+    SupportsResize,
+)
+from yunhe.infrastructure.contract.model import (
+    CONTRACT_VERSION,
+    Ending,
+    Meters,
+    Phase,
+    Power,
+    UsageMinute,
+)
+from yunhe.kernel.errors import (
+    ConflictError,
+    FencedError,
+    NotFoundError,
+    UnsupportedError,
+)
+from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.resources import Resources
+
+Connect = Callable[[], Awaitable[Engine]]
+
+PROTOCOLS: dict[Power, type] = {
+    Power.RESIZE: SupportsResize,
+    Power.PIN: SupportsPin,
+    Power.PAUSE: SupportsPause,
+    Power.FILES: SupportsFiles,
+    Power.EXEC: SupportsExec,
+}
+
+
+@pytest.mark.anyio
+class BasicPromises:
+    """What an engine keeps even with no power at all."""
+
+    patience_s = 15.0
+    """How long something that must happen may take."""
+    tick_s = 0.3
+    """A pause in a script that this engine can tell from none."""
+    usage_within_s = 75.0
+    """How long after its end an allocation's last minute may take to be handed out."""
+    project_id = ProjectId("conformance")
+    resources = Resources(cpu_millis=500, memory_mib=64)
+    image = ""
+    """What every order runs in, where the engine has ``Power.IMAGES``; it needs nothing but ``sh`` and its tools."""
+
+    @pytest.fixture
+    async def engine(self, connect: Connect) -> AsyncGenerator[Engine, None]:
+        engine = await connect()
+        yield engine
+        await engine.close()
+
+    @pytest.fixture
+    async def caller(self, engine: Engine) -> AsyncGenerator[Caller, None]:
+        node = (await engine.inventory()).nodes[0]
+        caller = Caller(engine, node.id, self.project_id, self.resources, self.patience_s)
+        caller.image = self.image
+        yield caller
+        for allocation_id in caller.touched:
+            await engine.stop(allocation_id, 1000, grace_s=0)
+        for allocation_id in caller.touched:
+            if await caller.look(allocation_id) is not None:
+                await caller.ended(allocation_id)
+                await engine.release(allocation_id, 1000)
+
+    # What it is
+
+    async def test_it_describes_itself_by_the_contract(self, engine: Engine) -> None:
+        description = await engine.describe()
+        assert description.engine
+        assert description.version
+        assert description.contract == CONTRACT_VERSION
+
+    async def test_it_has_what_it_declares_and_says_why_it_lacks_the_rest(self, engine: Engine) -> None:
+        description = await engine.describe()
+        for power, protocol in PROTOCOLS.items():
+            if power in description.powers:
+                assert isinstance(engine, protocol)
+                assert power not in description.missing
+            else:
+                assert len(description.missing[power].split()) >= 3
+                if isinstance(engine, protocol):
+                    with pytest.raises(UnsupportedError):
+                        await use_power(engine, power, new_allocation_id())
+        assert set(description.missing) == set(Power) - description.powers
+
+    async def test_its_nodes_have_names_of_their_own_and_use_no_less_than_nothing(
+        self, engine: Engine
+    ) -> None:
+        nodes = (await engine.inventory()).nodes
+        assert nodes
+        assert len({node.id for node in nodes}) == len(nodes)
+        for node in nodes:
+            assert node.total.covers(self.resources)
+            assert node.used.cpu_millis >= 0
+            assert node.used.memory_mib >= 0
+            assert node.ready or node.reason
+
+    async def test_it_knows_who_we_are_and_the_sizes_it_has(self, engine: Engine) -> None:
+        assert (await engine.account()).identity
+        specs = (await engine.catalogue()).specs
+        assert any(spec.resources.covers(self.resources) for spec in specs)
+        assert len({(spec.region, spec.name) for spec in specs}) == len(specs)
+
+    async def test_an_image_is_run_or_refused(self, caller: Caller) -> None:
+        if Power.IMAGES not in (await caller.engine.describe()).powers:
+            with pytest.raises(UnsupportedError):
+                await caller.run("true", image="example/image:1")
+            return
+        if not self.image:
+            pytest.skip("it runs images; a kit whose orders carry one holds it to that")
+        order = await caller.run("true")
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+
+    # Once
+
+    async def test_an_allocation_launched_again_and_again_runs_once(self, caller: Caller) -> None:
+        order = await caller.run("echo started")
+        await caller.engine.launch(order)
+        first = await caller.ended(order.allocation_id)
+        await caller.engine.launch(order)
+        await caller.engine.launch(msgspec.structs.replace(order, token=2))
+        await anyio.sleep(self.tick_s)
+        again = await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == b"started\n"
+        assert (again.started_at, again.ended_at) == (first.started_at, first.ended_at)
+
+    async def test_concurrent_launches_of_one_allocation_run_it_once(self, caller: Caller) -> None:
+        order = caller.order("echo started", f"sleep {self.tick_s}")
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(caller.engine.launch, order)
+        await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == b"started\n"
+
+    async def test_a_released_allocation_never_runs_again(self, caller: Caller) -> None:
+        order = await caller.run("echo started")
+        await caller.ended(order.allocation_id)
+        await caller.engine.release(order.allocation_id, 1)
+        await caller.engine.launch(order)
+        await caller.engine.launch(msgspec.structs.replace(order, token=2))
+        await anyio.sleep(self.tick_s)
+        seen = await caller.look(order.allocation_id)
+        assert seen is None or seen.log_bytes == 0
+
+    # Fenced
+
+    async def test_an_older_token_is_refused_and_changes_nothing(self, caller: Caller) -> None:
+        order = await caller.run("sleep 60", token=5)
+        before = await caller.running(order.allocation_id)
+        with pytest.raises(FencedError):
+            await caller.engine.launch(msgspec.structs.replace(order, token=4))
+        with pytest.raises(FencedError):
+            await caller.engine.stop(order.allocation_id, 4, grace_s=0)
+        with pytest.raises(FencedError):
+            await caller.engine.release(order.allocation_id, 4)
+        await anyio.sleep(self.tick_s)
+        after = await caller.look(order.allocation_id)
+        assert after is not None
+        assert standing(after) == standing(before)
+
+    async def test_a_newer_token_takes_over_without_a_second_start(self, caller: Caller) -> None:
+        order = await caller.run("echo started\nsleep 60", token=5)
+        await caller.running(order.allocation_id)
+        await caller.engine.launch(msgspec.structs.replace(order, token=6))
+        await caller.until(order.allocation_id, lambda seen: seen.token == 6)
+        with pytest.raises(FencedError):
+            await caller.engine.stop(order.allocation_id, 5)
+        assert await caller.log(order.allocation_id) == b"started\n"
+
+    async def test_a_stop_by_a_newer_token_fences_the_older_one(self, caller: Caller) -> None:
+        order = await caller.run("sleep 60", token=5)
+        await caller.engine.stop(order.allocation_id, 7, grace_s=0)
+        await caller.ended(order.allocation_id)
+        with pytest.raises(FencedError):
+            await caller.engine.launch(msgspec.structs.replace(order, token=6))
+        with pytest.raises(FencedError):
+            await caller.engine.release(order.allocation_id, 6)
+
+    @pytest.mark.parametrize("late_token", [4, 5], ids=["older", "same"])
+    async def test_a_launch_that_comes_after_its_stop_starts_nothing(
+        self, caller: Caller, late_token: int
+    ) -> None:
+        order = caller.order("echo started", token=late_token)
+        await caller.engine.stop(order.allocation_id, 5)
+        if late_token < 5:
+            with pytest.raises(FencedError):
+                await caller.engine.launch(order)
+        else:
+            await caller.engine.launch(order)
+        await anyio.sleep(self.tick_s)
+        seen = await caller.look(order.allocation_id)
+        assert seen is None or (seen.phase is Phase.EXITED and seen.log_bytes == 0)
+
+    async def test_the_mark_of_a_released_allocation_still_fences(self, caller: Caller) -> None:
+        order = await caller.run("true", token=3)
+        await caller.ended(order.allocation_id)
+        await caller.engine.release(order.allocation_id, 4)
+        with pytest.raises(FencedError):
+            await caller.engine.launch(order)
+
+    # Stopping and ending
+
+    async def test_a_stop_ends_it_and_may_be_repeated(self, caller: Caller) -> None:
+        order = await caller.run("echo started\nsleep 60\necho finished")
+        await caller.running(order.allocation_id)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=1)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=1)
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.STOPPED)
+        await caller.engine.stop(order.allocation_id, 1)
+        assert await caller.log(order.allocation_id) == b"started\n"
+
+    async def test_what_ignores_the_polite_signal_is_forced_after_the_grace(self, caller: Caller) -> None:
+        order = await caller.run('trap "" TERM\necho ready\nsleep 60')
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
+        asked_at = anyio.current_time()
+        await caller.engine.stop(order.allocation_id, 1, grace_s=2 * self.tick_s)
+        seen = await caller.ended(order.allocation_id)
+        assert anyio.current_time() - asked_at >= 1.9 * self.tick_s
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.STOPPED)
+
+    async def test_a_stop_of_what_was_never_there_is_fine(self, caller: Caller) -> None:
+        stranger = new_allocation_id()
+        await caller.engine.stop(stranger, 1)
+        await caller.engine.stop(stranger, 2)
+
+    async def test_a_stop_after_the_end_changes_nothing(self, caller: Caller) -> None:
+        order = await caller.run("exit 3")
+        before = await caller.ended(order.allocation_id)
+        await caller.engine.stop(order.allocation_id, 1)
+        after = await caller.ended(order.allocation_id)
+        assert standing(after) == standing(before)
+
+    @pytest.mark.parametrize("code", [0, 1, 42, 255])
+    async def test_the_exit_code_is_the_script_s_own(self, caller: Caller, code: int) -> None:
+        order = await caller.run(f"exit {code}")
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.phase, seen.ending, seen.exit_code) == (Phase.EXITED, Ending.DONE, code)
+        assert seen.started_at is not None
+        assert seen.ended_at is not None
+        assert seen.ended_at >= seen.started_at
+
+    async def test_the_first_step_that_fails_ends_it_and_is_named(self, caller: Caller) -> None:
+        order = await caller.run("echo one", "echo two\nexit 9", "echo three")
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.ending, seen.exit_code, seen.step) == (Ending.DONE, 9, "step-2")
+        assert await caller.log(order.allocation_id) == b"one\ntwo\n"
+
+    async def test_the_steps_share_a_directory(self, caller: Caller) -> None:
+        order = await caller.run("echo kept > note.txt", "cat note.txt")
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+        assert await caller.log(order.allocation_id) == b"kept\n"
+
+    async def test_two_allocations_do_not_share_a_directory(self, caller: Caller) -> None:
+        first = await caller.run("echo mine > note.txt")
+        await caller.ended(first.allocation_id)
+        second = await caller.run("cat note.txt")
+        assert (await caller.ended(second.allocation_id)).exit_code == 1
+
+    async def test_a_timeout_ends_it_as_timed_out(self, caller: Caller) -> None:
+        order = await caller.run("echo started\nsleep 60\necho finished", timeout_s=3 * self.tick_s)
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.TIMED_OUT)
+        assert await caller.log(order.allocation_id) == b"started\n"
+
+    async def test_what_ended_while_nobody_looked_is_told_to_whoever_looks_next(
+        self, connect: Connect, caller: Caller
+    ) -> None:
+        first = await connect()
+        order = caller.order(f"echo before\nsleep {self.tick_s}\necho after\nexit 5")
+        await first.launch(order)
+        await first.close()
+        await anyio.sleep(3 * self.tick_s)
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.ending, seen.exit_code) == (Ending.DONE, 5)
+        assert seen.meters.wall_ms >= 900 * self.tick_s
+        assert await caller.log(order.allocation_id) == b"before\nafter\n"
+
+    # Environment and secrets
+
+    async def test_the_environment_reaches_the_script_letter_by_letter(self, caller: Caller) -> None:
+        value = "a b;c $HOME `id` 'x' 运河"
+        order = await caller.run('echo "$GREETING"', envs={"GREETING": value})
+        await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == f"{value}\n".encode()
+
+    async def test_a_secret_reaches_the_script_and_no_observation(self, caller: Caller) -> None:
+        secret = "hush-7f3a9c"
+        order = await caller.run(f'test "$TOKEN" = {secret}', "sleep 60", secrets={"TOKEN": secret})
+        seen = await caller.until(order.allocation_id, lambda seen: seen.step == "step-2")
+        assert secret.encode() not in msgspec.json.encode(seen)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=0)
+        await caller.ended(order.allocation_id)
+        assert secret.encode() not in msgspec.json.encode(await caller.engine.observe())
+        assert secret.encode() not in await caller.log(order.allocation_id)
+
+    # Releasing
+
+    async def test_a_release_forgets_it_and_may_be_repeated(self, caller: Caller) -> None:
+        order = await caller.run("echo started")
+        await caller.ended(order.allocation_id)
+        await caller.engine.release(order.allocation_id, 1)
+        await caller.engine.release(order.allocation_id, 1)
+        assert await caller.look(order.allocation_id) is None
+        with pytest.raises(NotFoundError):
+            await caller.log(order.allocation_id)
+
+    async def test_what_still_runs_is_not_released(self, caller: Caller) -> None:
+        order = await caller.run("sleep 60")
+        before = await caller.running(order.allocation_id)
+        with pytest.raises(ConflictError):
+            await caller.engine.release(order.allocation_id, 1)
+        after = await caller.look(order.allocation_id)
+        assert after is not None
+        assert standing(after) == standing(before)
+
+    # Observing
+
+    async def test_a_waiting_observer_wakes_when_something_happens(self, caller: Caller) -> None:
+        version = (await caller.engine.observe()).version
+        order = caller.order("sleep 60")
+
+        async def launch_soon() -> None:
+            await anyio.sleep(self.tick_s)
+            await caller.engine.launch(order)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(launch_soon)
+            began_at = anyio.current_time()
+            observation = await caller.engine.observe(beyond=version, wait_s=self.patience_s)
+            assert anyio.current_time() - began_at < self.patience_s / 2
+            assert observation.version > version
+
+    async def test_an_observer_waits_no_longer_than_it_asked(self, caller: Caller) -> None:
+        order = await caller.run("sleep 60")
+        await caller.running(order.allocation_id)
+        for wait_s in (0.0, 2 * self.tick_s):
+            version = (await caller.engine.observe()).version
+            began_at = anyio.current_time()
+            observation = await caller.engine.observe(beyond=version, wait_s=wait_s)
+            assert anyio.current_time() - began_at < wait_s + 2.0
+            assert find(observation, order.allocation_id) is not None
+
+    async def test_versions_never_go_back(self, caller: Caller) -> None:
+        versions = [(await caller.engine.observe()).version]
+        order = await caller.run("true")
+        versions.append((await caller.engine.observe()).version)
+        await caller.ended(order.allocation_id)
+        versions.append((await caller.engine.observe()).version)
+        assert versions == sorted(versions)
+        assert versions[-1] > versions[0]
+
+    # Output
+
+    async def test_output_can_be_read_from_every_byte(self, caller: Caller) -> None:
+        order = await caller.run("echo first", "echo second\necho third")
+        seen = await caller.ended(order.allocation_id)
+        whole = b"first\nsecond\nthird\n"
+        assert seen.log_bytes == len(whole)
+        for offset in range(len(whole) + 1):
+            assert await caller.log(order.allocation_id, offset=offset) == whole[offset:]
+
+    async def test_a_follower_hears_it_live_and_ends_when_all_is_read(self, caller: Caller) -> None:
+        order = await caller.run(f"echo early\nsleep {2 * self.tick_s}\necho late")
+        stream = caller.engine.logs(order.allocation_id, follow=True)
+        with anyio.fail_after(self.patience_s):
+            first = await anext(stream)
+            seen = await caller.look(order.allocation_id)
+            rest = [chunk async for chunk in stream]
+        assert first.data == b"early\n"
+        assert seen is not None
+        assert seen.phase is not Phase.EXITED
+        assert joined([first, *rest]) == b"early\nlate\n"
+
+    async def test_a_reader_that_comes_back_reads_the_rest_exactly_once(
+        self, connect: Connect, caller: Caller
+    ) -> None:
+        lines = "\n".join(f"echo line-{n}\nsleep {self.tick_s / 10:.3f}" for n in range(10))
+        order = await caller.run(lines)
+        read: list[bytes] = []
+        offset = 0
+        with anyio.fail_after(self.patience_s):
+            while len(read) < 3:
+                connection = await connect()
+                stream = connection.logs(order.allocation_id, offset=offset, follow=True)
+                chunk = await anext(stream)
+                await hang_up(stream)
+                await connection.close()
+                assert chunk.offset == offset
+                read.append(chunk.data)
+                offset += len(chunk.data)
+                if offset == 70:
+                    break
+            read.append(await caller.log(order.allocation_id, offset=offset, follow=True))
+        assert b"".join(read) == b"".join(b"line-%d\n" % n for n in range(10))
+
+    async def test_there_is_no_output_of_a_stranger(self, caller: Caller) -> None:
+        with pytest.raises(NotFoundError):
+            await caller.log(new_allocation_id())
+
+    # Metering
+
+    async def test_meters_only_grow(self, caller: Caller) -> None:
+        order = await caller.run(f"sleep {3 * self.tick_s}")
+        seen = [await caller.running(order.allocation_id)]
+        while seen[-1].phase is not Phase.EXITED:
+            await anyio.sleep(self.tick_s / 4)
+            seen.append(await caller.until(order.allocation_id, lambda _: True))
+        for before, after in itertools.pairwise(seen):
+            for name in Meters.__struct_fields__:
+                was, now = getattr(before.meters, name), getattr(after.meters, name)
+                assert (was is None and now is None) or now >= was, name
+        assert seen[-1].meters.wall_ms >= 2900 * self.tick_s
+
+    async def test_network_bytes_are_counted_only_where_the_engine_says_so(self, caller: Caller) -> None:
+        metered = (await caller.engine.describe()).network_metered
+        order = await caller.run("true")
+        meters = (await caller.ended(order.allocation_id)).meters
+        assert (meters.received_bytes is not None) == metered
+        assert (meters.sent_bytes is not None) == metered
+
+    async def test_every_minute_of_use_is_handed_out_in_sequence(self, caller: Caller) -> None:
+        order = await caller.run(f"sleep {max(1.5, self.tick_s)}")
+        await caller.ended(order.allocation_id)
+        with anyio.fail_after(self.usage_within_s):
+            while not any(m.allocation_id == order.allocation_id for m in await self._minutes(caller.engine)):
+                await anyio.sleep(0.2)
+        minutes = await self._minutes(caller.engine)
+        numbers = [minute.seq for minute in minutes]
+        assert numbers == sorted(set(numbers))
+        for minute in minutes:
+            assert 1 <= minute.samples <= 61
+            assert 0 <= minute.cpu_mean_millis <= minute.cpu_max_millis
+            assert 0 <= minute.memory_mean_mib <= minute.memory_max_mib
+            assert len(minute.cpu_sketch) == 32
+        middle = numbers[len(numbers) // 2]
+        later = await self._minutes(caller.engine, beyond=middle)
+        assert [minute for minute in later if minute.seq <= numbers[-1]] == [
+            minute for minute in minutes if minute.seq > middle
+        ]
+
+    async def _minutes(self, engine: Engine, *, beyond: int = -1) -> list[UsageMinute]:
+        return [minute async for minute in engine.usage(beyond=beyond)]

@@ -1,0 +1,166 @@
+"""Calls to a plugin: bounded, repeated against the current instance where that does no harm."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from yunhe.infrastructure.contract.generated import engine_pb2
+from yunhe.infrastructure.contract.manifest import Manifest
+from yunhe.infrastructure.contract.model import CONTRACT_VERSION
+from yunhe.infrastructure.contract.wire import PROBLEM_TRAILER, problem_error
+from yunhe.infrastructure.remote.channels import Channels, Instance
+from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError, UnsupportedError, YunheError
+
+REPEAT_FOR_S = 5.0
+"""How long a call that was not heard is repeated: an upgrade takes less."""
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.5
+MAY_REPEAT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+
+R = TypeVar("R", bound=Message)
+
+
+class Interrupted(Exception):  # noqa: N818 - not a failure yet: the call may be repeated
+    """The transport gave up on a call; whether it was heard is not known."""
+
+
+class OutOfTime(Interrupted):
+    """Its deadline passed."""
+
+
+class Patience:
+    """How long to go on repeating what the transport lost, from the first time it did."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin again: something came through."""
+        self._ends_at: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+
+    async def or_give_up(self, interrupted: Interrupted) -> None:
+        """Pause before the next attempt; raise ``PoolUnreachableError`` when there should be none."""
+        self._ends_at = self._ends_at or anyio.current_time() + REPEAT_FOR_S
+        if anyio.current_time() + self._pause_s > self._ends_at:
+            raise _silence(interrupted) from None
+        await anyio.sleep(self._pause_s)
+        self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
+
+
+class Calls:
+    """Speaks to whichever instance of a plugin is the current one."""
+
+    def __init__(self, manifest: Manifest, channels: Channels) -> None:
+        self._manifest = manifest
+        self._channels = channels
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the plugin may take to answer."""
+        return self._manifest.limits.call_timeout_s
+
+    async def ask(self, name: str, request: Message, answer: type[R], *, wait_s: float = 0.0) -> R:
+        """Return the plugin's answer; *wait_s* is how long it was asked to wait before giving one."""
+        patience = Patience()
+        while True:
+            try:
+                async with self._speaking() as instance:
+                    call = instance.method(name, "unary_unary")
+                    timeout_s = self.timeout_s + wait_s
+                    return await call(request, timeout=timeout_s, metadata=instance.metadata)
+            except OutOfTime as late:
+                raise _silence(late) from None
+            except Interrupted as interrupted:
+                await patience.or_give_up(interrupted)
+
+    async def read(
+        self, name: str, request: Callable[[], Message], answer: type[R], *, within_s: float
+    ) -> AsyncGenerator[R, None]:
+        """Yield the plugin's messages; *request* is made anew for each attempt, so that it goes on where it was."""
+        patience = Patience()
+        while True:
+            try:
+                async with self._speaking() as instance:
+                    call = instance.method(name, "unary_stream")(
+                        request(), timeout=within_s, metadata=instance.metadata
+                    )
+                    try:
+                        await call.initial_metadata()
+                        if not call.done():
+                            patience.renew()
+                        async for message in call:
+                            yield message
+                    finally:
+                        call.cancel()
+                    return
+            except OutOfTime:
+                patience.renew()
+            except Interrupted as interrupted:
+                await patience.or_give_up(interrupted)
+
+    @asynccontextmanager
+    async def converse(self, name: str, first: Message, *, within_s: float) -> AsyncGenerator[Any]:
+        """Hold a conversation that begins with *first*; leaving the block ends it. It is not repeated."""
+        try:
+            async with self._speaking() as instance:
+                call = instance.method(name, "stream_stream")(timeout=within_s, metadata=instance.metadata)
+                try:
+                    await call.write(first)
+                    yield call
+                finally:
+                    call.cancel()
+        except Interrupted as interrupted:
+            raise _silence(interrupted) from None
+
+    @asynccontextmanager
+    async def _speaking(self) -> AsyncGenerator[Instance]:
+        """Use an instance that has agreed to our contract; its refusals are raised as the errors they were."""
+        async with self._channels.current() as instance:
+            try:
+                if not instance.negotiated:
+                    await self._negotiate(instance)
+                yield instance
+            except grpc.aio.AioRpcError as error:
+                raise told(error, self._manifest.name) from None
+
+    async def _negotiate(self, instance: Instance) -> None:
+        request = engine_pb2.DescribePluginRequest(contracts=[CONTRACT_VERSION])
+        call = instance.method("Plugin/Describe", "unary_unary")
+        answer: engine_pb2.DescribePluginResponse = await call(
+            request, timeout=self.timeout_s, metadata=instance.metadata
+        )
+        if answer.contract != CONTRACT_VERSION:
+            raise UnsupportedError(
+                f"The plugin {self._manifest.name} answers with contract {answer.contract}, not {CONTRACT_VERSION}.",
+                remedy="Use a release of it made for this platform.",
+            )
+        instance.negotiated = True
+
+
+def _silence(interrupted: Interrupted) -> PoolUnreachableError:
+    return PoolUnreachableError(
+        f"The plugin did not answer: {interrupted}.", remedy="See yunhe plugin ls; is it running?"
+    )
+
+
+def told(error: grpc.aio.AioRpcError, plugin: str) -> Exception:
+    """Return what a failed call means: the plugin's own refusal, an interruption, or silence."""
+    for key, value in error.trailing_metadata() or ():
+        if key == PROBLEM_TRAILER and isinstance(value, bytes):
+            return problem_error(engine_pb2.Problem.FromString(value))
+    code, details = error.code(), error.details() or "no reason given"
+    if code in MAY_REPEAT:
+        return Interrupted(details)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return OutOfTime("it took too long")
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return UnauthenticatedError(f"The plugin {plugin} does not know our token.", remedy="Start it anew.")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return UnsupportedError(f"The plugin {plugin} does not have this call: {details}.")
+    return YunheError(f"The plugin {plugin} failed: {code.name.lower()}, {details}.")
