@@ -19,7 +19,7 @@ from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.model import Action, Principal
 from yunhe.trading.applications import store
 from yunhe.trading.applications.model import Submission, archive_id, archive_scope
-from yunhe.trading.demand.deconstruct import mount_paths, timeout_s
+from yunhe.trading.demand.deconstruct import image_name, mount_paths, timeout_s
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.parse import check_task
@@ -115,6 +115,7 @@ class ApplicationService:
             name=task.name or "task",
             submitted_by=who.name,
             steps=(*steps, Step(name="run", script=task.run)),
+            image=image_name(task),
             envs=task.envs,
             sealed_secrets={name: secrets[project_id, name] for name in task.secrets},
             mounts=await self._mounts(submission),

@@ -30,6 +30,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     name: str = ""
     resources: ResourceSpec = ResourceSpec()
+    image: str = ""
+    """A container image to run in; ``docker:NAME`` and ``NAME`` are the same."""
     workdir: str | None = None
     """A local directory; sent along and made the working directory."""
     envs: dict[str, str] = {}

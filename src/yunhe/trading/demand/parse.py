@@ -24,6 +24,7 @@ from yunhe.trading.demand.planned import ALIASES, RESOURCE_FIELDS, TASK_FIELDS, 
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+IMAGE = re.compile(r"[A-Za-z0-9](?!.*//)[A-Za-z0-9./:@_-]{0,999}")
 SCRIPT_LIMIT_BYTES = 256 * 1024
 DOCUMENT_LIMIT_BYTES = 1024 * 1024
 ENV_VALUE_LIMIT_BYTES = 128 * 1024
@@ -227,6 +228,17 @@ def _run(reader: _Reader, field: str, value: object) -> str:
     return script
 
 
+def _image(reader: _Reader, field: str, value: object) -> str:
+    image = reader.text(field, value)
+    if image and not IMAGE.fullmatch(image.removeprefix("docker:")):
+        reader.note(
+            field,
+            "must be the name of a container image: python:3.12, registry.example.org/team/app:1",
+            image,
+        )
+    return image
+
+
 def _workdir(reader: _Reader, field: str, value: object) -> str | None:
     return _local_path(reader, field, value) or None
 
@@ -423,6 +435,7 @@ _RESOURCE_READERS: _Readers = {**_PLAIN_READERS, "any_of": _alternatives, "order
 _TASK_READERS: _Readers = {
     "name": _name,
     "resources": _resources,
+    "image": _image,
     "workdir": _workdir,
     "envs": _envs,
     "secrets": _secrets,

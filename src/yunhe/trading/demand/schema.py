@@ -104,6 +104,12 @@ _FIELDS: dict[str, Schema] = {
         "description": "A script that runs before `run`, in the same place; if it fails, `run` does not begin.",
         "examples": ["pip install -r requirements.txt"],
     },
+    "image": {
+        "type": "string",
+        "pattern": f"^((docker:)?{parse.IMAGE.pattern})?$",
+        "description": "A container image to run in, `NAME` or `docker:NAME`: only pools that run images are considered, and an image that is not there yet is fetched.",
+        "examples": ["python:3.12", "docker:registry.example.org/team/app:1"],
+    },
     "resources": _object(
         _optionals(_RESOURCES),
         description="What it needs: an amount that is reserved and a limit that is kept.",
