@@ -17,8 +17,9 @@ def write_skeleton(name: str, language: str, folder: Path) -> list[Path]:
             f"{folder} is not empty.", remedy="Name another folder with --folder, or remove this one."
         )
     source = _source(language)
+    built = {"__pycache__", NAMES[language]}
     chosen = [
-        path for path in sorted(source.rglob("*")) if path.is_file() and "__pycache__" not in path.parts
+        path for path in sorted(source.rglob("*")) if path.is_file() and built.isdisjoint(path.parts[-2:])
     ]
     return [_copy(path, folder / path.relative_to(source), (NAMES[language], name)) for path in chosen]
 
