@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from yunhe.control.plugins.model import Pool, UsageMinute
+from yunhe.control.plugins.model import Plugin, Pool, UsageMinute
 from yunhe.kernel.errors import FieldProblem
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
@@ -81,6 +81,20 @@ class Pools(msgspec.Struct, frozen=True):
     """Every pool."""
 
     pools: tuple[Pool, ...]
+
+
+class Plugins(msgspec.Struct, frozen=True):
+    """Every plugin."""
+
+    plugins: tuple[Plugin, ...]
+
+
+class PluginFolder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A plugin for the platform to start: a folder of the server's machine with a ``plugin.toml``."""
+
+    directory: str
+    upgrades: str = ""
+    """The plugin that this must be the next version of; empty: any, known or new."""
 
 
 class PriceTerms(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,10 +13,10 @@ from typing import TypeVar
 import anyio
 from sqlalchemy.engine import Connection
 
+from yunhe.control.plugins.heartbeats import Heartbeats
 from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.keeper import Keeper
-from yunhe.control.plugins.service import PluginService
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.kernel.clock import Clock, system_clock
 from yunhe.kernel.errors import ConflictError
@@ -24,6 +24,7 @@ from yunhe.observability.supervise import supervise
 from yunhe.runtime.housekeeping import Housekeeping
 from yunhe.runtime.modules import start_order
 from yunhe.runtime.platform import Platform
+from yunhe.runtime.plugin_parts import plugin_parts
 from yunhe.runtime.seam import encoded
 from yunhe.runtime.settings import Role, Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
@@ -128,14 +129,20 @@ class _Start:
 
     @asynccontextmanager
     async def _start_plugins(self) -> AsyncGenerator[None]:
-        service = PluginService(self._database, self._blobs, self._kinds, self._clock)
-        self._provide(Plugins, service)
-        async with service.running():
-            if not self._works:
-                yield
-                return
-            keeper = Keeper(self._database, service, self._owner, self._clock)
-            async with _loops({"keeper": keeper.run}):
+        parts = plugin_parts(
+            self._settings, self._database, self._blobs, self._vault, self._kinds, self._clock
+        )
+        self._provide(Plugins, parts.service)
+        await parts.registry.refresh()
+        async with parts.service.running():
+            keeper = Keeper(self._database, parts.service, self._owner, self._clock)
+            heartbeats = Heartbeats(parts.registry, parts.hosting, keeper.look_soon)
+            loops = {"heartbeats": heartbeats.run}
+            if self._works:
+                loops["keeper"] = keeper.run
+            if self._settings.role is not Role.WORKER:
+                loops["supervisor"] = parts.supervisor.run
+            async with _loops(loops):
                 yield
 
     @asynccontextmanager

@@ -17,6 +17,8 @@ from yunhe.infrastructure.fake.kind import FakeKind, Site
 from yunhe.kernel.clock import system_clock
 from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
+from yunhe.runtime.plugin_parts import plugin_parts
+from yunhe.runtime.settings import Settings
 from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.collect import Releaser
 from yunhe.scheduling.orchestration.driver import LEASE_S, Driver
@@ -134,8 +136,9 @@ async def rig(folder: Path) -> AsyncGenerator[Rig]:
     database, gated = Database(url), GatedDatabase(url)
     await migrate(database)
     kind, blobs = FakeKind(), Blobs(database, system_clock, 1 << 20)
-    plugins = PluginService(database, blobs, in_process({"fake": kind}), system_clock)
     vault, notices = Vault.at(folder / "vault.key"), Notices(database)
+    made = in_process({"fake": kind})
+    plugins = plugin_parts(Settings(home=folder), database, blobs, vault, made, system_clock).service
     means = Means(gated, plugins, vault, notices, system_clock, OWNER, lambda: None)
     driver = Driver(means)
     perception = PerceptionService(database, plugins, system_clock)

@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from yunhe.control.plugins.in_process import InProcess
+from yunhe.control.plugins.kinds import Kinds
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.infrastructure.contract.engine import Engine
-from yunhe.infrastructure.contract.kind import Kind, Target
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
+from yunhe.infrastructure.contract.kind import Target
+from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import PoolId
 
 
 class Connections:
     """Hands out the engine of a pool."""
 
-    def __init__(self, kinds: InProcess) -> None:
+    def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
         self._tasks: TaskGroup | None = None
         self._engines: dict[PoolId, Engine] = {}
@@ -36,27 +36,6 @@ class Connections:
                 for closing in self._closing.values():
                     closing.set()
 
-    def kind(self, spec: PoolSpec) -> Kind:
-        """Return the kind a pool names, or refuse it with those there are."""
-        manifest = self._kinds.manifests.get(spec.kind)
-        if manifest is None:
-            raise InvalidInputError(
-                f"There is no engine of kind {spec.kind!r}.",
-                remedy=f"Use one of: {', '.join(sorted(self._kinds.manifests))}.",
-                fields=(FieldProblem("kind", "is not a registered kind", spec.kind),),
-            )
-        unknown = sorted(set(spec.options) - set(manifest.options))
-        if unknown:
-            raise InvalidInputError(
-                f"A pool of kind {spec.kind} does not understand {', '.join(unknown)}.",
-                remedy=f"It understands: {', '.join(sorted(manifest.options)) or 'no options'}.",
-                fields=tuple(
-                    FieldProblem(f"options.{name}", "is not an option", spec.options[name])
-                    for name in unknown
-                ),
-            )
-        return self._kinds.kind(spec.kind)
-
     async def engine(self, pool_id: PoolId, spec: PoolSpec) -> Engine:
         """Return the pool's engine, connecting when there is no connection yet."""
         async with self._opening.setdefault(pool_id, anyio.Lock()):
@@ -72,7 +51,7 @@ class Connections:
     ) -> None:
         closing = self._closing[pool_id] = anyio.Event()
         try:
-            async with self.kind(spec).connect(target_of(spec)) as engine:
+            async with self._kinds.kind(spec.kind).connect(target_of(spec)) as engine:
                 self._engines[pool_id] = engine
                 task_status.started(engine)
                 await closing.wait()

@@ -4,10 +4,11 @@ import logging
 
 import anyio
 import sqlalchemy as sa
+from anyio.abc import TaskGroup
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import store
-from yunhe.control.plugins.model import Pool, PoolState
+from yunhe.control.plugins.model import PoolSpec, PoolState
 from yunhe.control.plugins.service import PluginService
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import PoolUnreachableError, YunheError
@@ -15,10 +16,13 @@ from yunhe.kernel.ids import PoolId
 from yunhe.storage import leases
 from yunhe.storage.database import Database
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 1.5
+"""Less than a plugin's heartbeat: what is told of a pool is never older than that."""
 LOOK_TIMEOUT_S = 10.0
 LEASE_S = 30.0
 OFFLINE_AFTER = 2
+SLOWEST_LOOK_EVERY_S = 5.0
+"""How often a pool that does not answer is tried."""
 
 log = logging.getLogger(__name__)
 
@@ -32,35 +36,62 @@ class Keeper:
         self._owner = owner
         self._clock = clock
         self._failures: dict[PoolId, int] = {}
+        self._looking: set[PoolId] = set()
+        self._not_before: dict[PoolId, float] = {}
 
     async def run(self) -> None:
-        """Look at pools until cancelled."""
-        async with leases.held_until_end(self._database, store.POOLS, self._owner):
+        """Look at pools until cancelled; one that is slow to answer holds up nobody else."""
+        async with (
+            leases.held_until_end(self._database, store.POOLS, self._owner),
+            anyio.create_task_group() as tasks,
+        ):
             while True:
-                mine = await self._database.write(self._claim)
-                async with anyio.create_task_group() as tasks:
-                    for pool in mine:
-                        tasks.start_soon(self._look, pool)
+                await self._begin_looks(tasks)
                 await anyio.sleep(LOOK_EVERY_S)
 
-    def _claim(self, connection: Connection) -> list[Pool]:
+    def look_soon(self) -> None:
+        """Say that a plugin is back: pools that did not answer may answer now."""
+        self._not_before.clear()
+
+    async def _begin_looks(self, tasks: TaskGroup) -> None:
+        mine = await self._database.write(self._claim)
+        now = self._clock()
+        due = {
+            pool_id: spec
+            for pool_id, spec in mine.items()
+            if pool_id not in self._looking and self._not_before.get(pool_id, 0.0) <= now
+        }
+        for number, (pool_id, spec) in enumerate(due.items()):
+            self._looking.add(pool_id)
+            tasks.start_soon(self._look, pool_id, spec, LOOK_EVERY_S / 2 * number / len(due))
+
+    def _claim(self, connection: Connection) -> dict[PoolId, PoolSpec]:
         now = self._clock()
         connected = sa.select(store.POOLS.c.id).where(store.POOLS.c.state != PoolState.CONNECTING)
         leases.claim(connection, store.POOLS, connected, owner=self._owner, now=now, ttl_s=LEASE_S)
         held = leases.keep(connection, store.POOLS, owner=self._owner, now=now, ttl_s=LEASE_S)
-        return [pool for pool in store.read_pools(connection) if pool.id in held]
+        rows = connection.execute(sa.select(store.POOLS.c.id, store.POOLS.c.spec)).all()
+        return {PoolId(row.id): store.spec_of(row) for row in rows if row.id in held}
 
-    async def _look(self, pool: Pool) -> None:
+    async def _look(self, pool_id: PoolId, spec: PoolSpec, after_s: float) -> None:
+        """Look at one pool, a little after the round began: all at once would be a burst every time."""
         try:
+            await anyio.sleep(after_s)
             with anyio.fail_after(LOOK_TIMEOUT_S):
-                await self._plugins.look(pool.id, pool.spec)
+                await self._plugins.look(pool_id, spec)
         except (YunheError, TimeoutError) as error:
-            problem = (
-                error if isinstance(error, YunheError) else PoolUnreachableError("The pool does not answer.")
-            )
-            failures = self._failures[pool.id] = self._failures.get(pool.id, 0) + 1
-            if failures >= OFFLINE_AFTER:
-                await self._plugins.note(pool.id, problem)
-            log.warning("pool does not answer", extra={"pool": pool.spec.name, "problem": str(problem)})
+            await self._missed(pool_id, spec, error)
         else:
-            self._failures.pop(pool.id, None)
+            self._failures.pop(pool_id, None)
+        finally:
+            self._looking.discard(pool_id)
+
+    async def _missed(self, pool_id: PoolId, spec: PoolSpec, error: YunheError | TimeoutError) -> None:
+        problem = (
+            error if isinstance(error, YunheError) else PoolUnreachableError("The pool does not answer.")
+        )
+        failures = self._failures[pool_id] = self._failures.get(pool_id, 0) + 1
+        if failures >= OFFLINE_AFTER:
+            await self._plugins.note(pool_id, problem)
+            self._not_before[pool_id] = self._clock() + SLOWEST_LOOK_EVERY_S
+        log.warning("pool does not answer", extra={"pool": spec.name, "problem": str(problem)})

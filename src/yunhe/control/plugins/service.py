@@ -12,26 +12,39 @@ from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import store
 from yunhe.control.plugins.connections import Connections, target_of
-from yunhe.control.plugins.in_process import InProcess
+from yunhe.control.plugins.hosting import Hosting
+from yunhe.control.plugins.kinds import Kinds
 from yunhe.control.plugins.model import (
     Check,
     ExecRequest,
     ExecSession,
+    Heartbeat,
     LaunchOrder,
     LogChunk,
     Mount,
     Observation,
     Phase,
+    Plugin,
     Pool,
     PoolSpec,
     PoolState,
     Power,
+    Registration,
     UsageMinute,
 )
+from yunhe.control.plugins.registry import Registry
+from yunhe.control.plugins.store import About
 from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, UnsupportedError, YunheError
+from yunhe.kernel.errors import (
+    ConflictError,
+    FieldProblem,
+    InvalidInputError,
+    PoolUnreachableError,
+    UnsupportedError,
+    YunheError,
+)
 from yunhe.kernel.ids import AllocationId, BlobId, PoolId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
@@ -40,16 +53,30 @@ from yunhe.storage.database import Database
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 P = TypeVar("P")
+ABOUT_EVERY_S = 30.0
+"""How often an engine is asked what it is; what it has is asked with every look."""
 
 
 class PluginService:
     """Implements ``Plugins``."""
 
-    def __init__(self, database: Database, blobs: Blobs, kinds: InProcess, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        blobs: Blobs,
+        clock: Clock,
+        kinds: Kinds,
+        registry: Registry,
+        hosting: Hosting,
+    ) -> None:
         self._database = database
         self._blobs = blobs
         self._clock = clock
+        self._kinds = kinds
+        self._registry = registry
+        self._hosting = hosting
         self._connections = Connections(kinds)
+        self._asked_about: dict[PoolId, float] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -59,8 +86,9 @@ class PluginService:
 
     async def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
         """Register a pool and yield each check as it is made."""
-        kind = self._connections.kind(spec)
+        await self._kinds.check(spec)
         _check_name(spec.name)
+        kind = self._kinds.kind(spec.kind)
         pool_id = await self._database.write(lambda connection: self._intend(connection, spec))
         failpoint("pool-after-intent")
         ok = False
@@ -70,7 +98,7 @@ class PluginService:
                 yield check
             if ok:
                 failpoint("pool-before-seen")
-                await self.look(pool_id, spec)
+                await self.look(pool_id, spec, closely=True)
         finally:
             if not ok:
                 with anyio.CancelScope(shield=True):
@@ -91,7 +119,7 @@ class PluginService:
                 )
             )
             return pool_id
-        known = msgspec.json.decode(row.spec, type=PoolSpec)
+        known = store.spec_of(row)
         if (known.kind, known.target, known.options) != (spec.kind, spec.target, spec.options):
             raise ConflictError(
                 f"There is a pool {spec.name} already, and it is {known.kind} {known.target}.".replace(
@@ -115,19 +143,40 @@ class PluginService:
     async def check(self, name_or_id: str) -> AsyncIterator[Check]:
         """Yield what works and what does not."""
         pool = await self.pool(name_or_id)
+        await self._registry.refresh()
+        try:
+            kind = self._kinds.kind(pool.spec.kind)
+        except PoolUnreachableError as error:
+            yield Check(step="plugin answers", ok=False, detail=error.problem, remedy=error.remedy)
+            return
         ok = False
-        async for check in self._connections.kind(pool.spec).onboard(target_of(pool.spec)):
+        async for check in kind.onboard(target_of(pool.spec)):
             ok = check.ok
             yield check
         if ok:
-            await self.look(pool.id, pool.spec)
+            await self.look(pool.id, pool.spec, closely=True)
 
-    async def look(self, pool_id: PoolId, spec: PoolSpec) -> None:
-        """Ask the engine what it is and has, and note it."""
+    async def look(self, pool_id: PoolId, spec: PoolSpec, *, closely: bool = False) -> None:
+        """Ask the engine what it has, and now and then, or to look *closely*, what it is; note it."""
         engine = await self._connections.engine(pool_id, spec)
-        seen = await engine.describe(), await engine.inventory(), (await engine.observe()).notices
-        now = self._clock()
-        await self._database.write(lambda connection: store.write_seen(connection, pool_id, seen, now))
+        inventory, now = await engine.inventory(), self._clock()
+        about = None
+        if closely or now - self._asked_about.get(pool_id, 0.0) > ABOUT_EVERY_S:
+            about = About(
+                await engine.describe(),
+                await engine.account(),
+                await engine.catalogue(),
+                (await engine.observe()).notices,
+            )
+
+        def note(connection: Connection) -> None:
+            if about is not None:
+                store.write_about(connection, pool_id, about)
+            store.write_inventory(connection, pool_id, inventory, now)
+
+        await self._database.write(note)
+        if about is not None:
+            self._asked_about[pool_id] = now
 
     async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or again."""
@@ -138,6 +187,12 @@ class PluginService:
             await self._database.write(
                 lambda c: store.set_state(c, pool.id, PoolState.DRAINING, "drained by an operator")
             )
+        return await self.pool(pool.id)
+
+    async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
+        """Take no new work on one node of a pool, or again."""
+        pool, now = await self.pool(name_or_id), self._clock()
+        await self._database.write(lambda connection: store.cordon(connection, pool, node, on=on, now=now))
         return await self.pool(pool.id)
 
     async def remove(self, name_or_id: str, *, force: bool = False) -> None:
@@ -228,9 +283,38 @@ class PluginService:
         async with engine.exec(allocation_id, request) as session:
             yield session
 
+    async def plugins(self) -> tuple[Plugin, ...]:
+        """Return every plugin, by name."""
+        return await self._hosting.plugins()
+
+    async def plugin(self, name: str) -> Plugin:
+        """Return one plugin."""
+        return await self._hosting.plugin(name)
+
+    async def register_plugin(self, name: str, instance: str, registration: Registration) -> Heartbeat:
+        """Take an instance of a plugin in, or note that it is still there."""
+        return await self._registry.register(name, instance, registration)
+
+    async def dismiss_instance(self, name: str, instance: str) -> None:
+        """Forget an instance that leaves."""
+        await self._registry.goodbye(name, instance)
+
+    async def plugin_of_key(self, key_text: str) -> str | None:
+        """Return which plugin a key made for a process of ours may register."""
+        return await self._hosting.plugin_of_key(key_text)
+
+    async def host_plugin(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
+        """Start the plugin in a folder and wait until it is called."""
+        async for check in self._hosting.host(directory, name):
+            yield check
+
+    async def remove_plugin(self, name: str, *, force: bool = False) -> None:
+        """Call a plugin no more."""
+        await self._hosting.remove(name, force=force)
+
     async def _engine(self, pool_id: PoolId) -> Engine:
-        pool = await self.pool(pool_id)
-        return await self._connections.engine(pool_id, pool.spec)
+        spec = await self._database.read(lambda connection: store.read_spec(connection, pool_id))
+        return await self._connections.engine(pool_id, spec)
 
     async def note(self, pool_id: PoolId, problem: YunheError) -> None:
         """Note that a pool does not answer, and why."""

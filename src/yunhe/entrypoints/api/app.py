@@ -14,6 +14,7 @@ from yunhe.entrypoints.api import (
     job_streams,
     jobs,
     platform,
+    plugins,
     pools,
     uploads,
 )
@@ -36,7 +37,7 @@ def create_app(of: Platform) -> Litestar:
         routes += [
             document.router,
             _version_1(of.settings.upload_limit_bytes),
-            Router("/v1", route_handlers=[job_exec.router]),
+            Router("/v1", route_handlers=[job_exec.router, plugins.instances]),
         ]
     app = Litestar(
         route_handlers=routes,
@@ -59,6 +60,7 @@ def _version_1(upload_limit_bytes: int) -> Router:
             job_streams.router,
             uploads.router(upload_limit_bytes),
             pools.router,
+            plugins.router,
             accounts.router,
             costs.router,
         ],

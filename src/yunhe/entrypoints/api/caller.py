@@ -30,13 +30,18 @@ ApiRequest = Request[Principal, str, State]
 
 async def authenticate(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
     """Return who holds the key in the ``Authorization`` header."""
+    platform: Platform = connection.app.state.platform
+    return await platform.accounts.authenticate(key_in(connection))
+
+
+def key_in(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """Return the key in the ``Authorization`` header."""
     scheme, _, key_text = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key_text.strip():
         raise UnauthenticatedError(
             "No key came with the request.", remedy="Send it as a header: Authorization: Bearer KEY."
         )
-    platform: Platform = connection.app.state.platform
-    return await platform.accounts.authenticate(key_text.strip())
+    return key_text.strip()
 
 
 async def require_key(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:

@@ -12,6 +12,7 @@ from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import Pools, PriceTerms
 from yunhe.kernel.errors import ConflictError, NotFoundError
+from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import Action
 from yunhe.trading.trades.model import PriceList
 
@@ -94,6 +95,23 @@ async def drain(pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] =
     return drained
 
 
+@post("/pools/{pool:str}/nodes/{node:str}/cordon", status_code=200)
+async def cordon(
+    pool: FromPath[str], node: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True
+) -> Pool:
+    """Take no new work on one node of a pool (``on=true``), or take it again (``on=false``)."""
+    await caller.authorize_everywhere(Action.POOLS, pool)
+    changed = await caller.platform.plugins.cordon(pool, node, on=on)
+    await caller.audit("node cordon" if on else "node uncordon", f"{changed.spec.name}/{node}")
+    return changed
+
+
+@get("/graph")
+async def graph(caller: TheCaller, pool: FromQuery[str] = "") -> ResourceGraph:
+    """Show how clusters, nodes and resources belong together, with what is in use; of one pool, or of all."""
+    return await caller.platform.perception.graph(pool)
+
+
 @delete("/pools/{pool:str}")
 async def remove(pool: FromPath[str], caller: TheCaller, *, force: FromQuery[bool] = False) -> None:
     """Forget a pool that has no work left; with ``force``, even if it has or does not answer."""
@@ -126,5 +144,7 @@ async def set_prices(pool: FromPath[str], data: JSONBody[PriceTerms], caller: Th
 
 
 router = Router(
-    "/", route_handlers=[add, pools, pool, check, drain, remove, prices, set_prices], tags=["pools"]
+    "/",
+    route_handlers=[add, pools, pool, check, drain, cordon, graph, remove, prices, set_prices],
+    tags=["pools"],
 )

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from yunhe.control.plugins.model import Check, ExecRequest, Pool, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Check, ExecRequest, Plugin, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.connection import Connection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
@@ -27,6 +27,8 @@ from yunhe.entrypoints.wire import (
     ModuleTable,
     NewProject,
     NewRole,
+    PluginFolder,
+    Plugins,
     Pools,
     PriceTerms,
     Projects,
@@ -43,6 +45,7 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobPage, LogPiece
 from yunhe.scheduling.orchestration.model import Decision, Placed, Waiting
 from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import (
     AuditEntry,
     AuditPage,
@@ -229,16 +232,42 @@ class AsyncClient:
 
     def add_pool(self, spec: PoolSpec) -> AsyncGenerator[Check | Pool, None]:
         """Register a pool: yield each check as it is made, then the pool."""
-        return self._checks(_post("/v1/pools", spec))
+        return self._checks(_post("/v1/pools", spec), "pool", Pool)
 
     def check_pool(self, pool: str) -> AsyncGenerator[Check | Pool, None]:
         """Yield what works on a pool and what does not, then the pool."""
-        return self._checks(_post(f"{_pool(pool)}/check"))
+        return self._checks(_post(f"{_pool(pool)}/check"), "pool", Pool)
 
     async def drain_pool(self, pool: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or take it again."""
         call = Call(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
         return await self._connection.ask(call, Pool, repeatable=True)
+
+    async def cordon_node(self, pool: str, node: str, *, on: bool = True) -> Pool:
+        """Take no new work on one node of a pool, or take it again."""
+        call = Call(method="POST", path=f"{_pool(pool)}/nodes/{_part(node)}/cordon", query=query(on=on))
+        return await self._connection.ask(call, Pool, repeatable=True)
+
+    async def graph(self, pool: str = "") -> ResourceGraph:
+        """Return how clusters, nodes and resources belong together; of one pool, or of all."""
+        return await self._get("/v1/graph", ResourceGraph, query(pool=pool))
+
+    async def plugins(self) -> tuple[Plugin, ...]:
+        """Return every plugin, in process or not."""
+        return (await self._get("/v1/plugins", Plugins)).plugins
+
+    async def plugin(self, name: str) -> Plugin:
+        """Return one plugin."""
+        return await self._get(f"/v1/plugins/{_part(name)}", Plugin)
+
+    def add_plugin(self, directory: str, *, upgrades: str = "") -> AsyncGenerator[Check | Plugin, None]:
+        """Let the platform start the plugin in a folder of its machine: yield each step, then the plugin."""
+        return self._checks(_post("/v1/plugins", PluginFolder(directory, upgrades)), "plugin", Plugin)
+
+    async def remove_plugin(self, name: str, *, force: bool = False) -> None:
+        """Call a plugin no more; refused while pools are of its kind, unless *force*."""
+        path = f"/v1/plugins/{_part(name)}"
+        await self._connection.read(Call(method="DELETE", path=path, query=query(force=force)))
 
     async def remove_pool(self, pool: str, *, force: bool = False) -> None:
         """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
@@ -365,13 +394,13 @@ class AsyncClient:
                     size += target.write(chunk)
         return size
 
-    async def _checks(self, call: Call) -> AsyncGenerator[Check | Pool, None]:
+    async def _checks(self, call: Call, last: str, kind: type[T]) -> AsyncGenerator[Check | T, None]:
         async with aclosing(self._connection.events(call)) as events:
             async for event in events:
                 if event.name == "check":
                     yield msgspec.json.decode(event.data, type=Check)
-                elif event.name == "pool":
-                    yield msgspec.json.decode(event.data, type=Pool)
+                elif event.name == last:
+                    yield msgspec.json.decode(event.data, type=kind)
 
 
 def _post(path: str, value: object = None) -> Call:

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from yunhe.control.plugins.model import Check, Pool, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Check, Plugin, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive
 from yunhe.entrypoints.client.async_client import PAGE, PATIENCE_S, AsyncClient
 from yunhe.entrypoints.client.transport import Address, WaitingTransport, iterate, run
@@ -16,6 +16,7 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Explanation, Job, LogPiece
 from yunhe.scheduling.orchestration.model import Decision
 from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import AuditEntry, Key, Member, NewKey, Principal, Project, Role, SecretInfo
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.trades.model import CostReport, LedgerLine, PriceList
@@ -154,6 +155,30 @@ class Client:
     def drain_pool(self, pool: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or take it again."""
         return run(self._of.drain_pool(pool, on=on))
+
+    def cordon_node(self, pool: str, node: str, *, on: bool = True) -> Pool:
+        """Take no new work on one node of a pool, or take it again."""
+        return run(self._of.cordon_node(pool, node, on=on))
+
+    def graph(self, pool: str = "") -> ResourceGraph:
+        """Return how clusters, nodes and resources belong together; of one pool, or of all."""
+        return run(self._of.graph(pool))
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """Return every plugin, in process or not."""
+        return run(self._of.plugins())
+
+    def plugin(self, name: str) -> Plugin:
+        """Return one plugin."""
+        return run(self._of.plugin(name))
+
+    def add_plugin(self, directory: str, *, upgrades: str = "") -> Generator[Check | Plugin, None, None]:
+        """Let the platform start the plugin in a folder of its machine: yield each step, then the plugin."""
+        return iterate(self._of.add_plugin(directory, upgrades=upgrades))
+
+    def remove_plugin(self, name: str, *, force: bool = False) -> None:
+        """Call a plugin no more; refused while pools are of its kind, unless *force*."""
+        return run(self._of.remove_plugin(name, force=force))
 
     def remove_pool(self, pool: str, *, force: bool = False) -> None:
         """Forget a pool that has no work left; with *force*, even if it has or does not answer."""

@@ -6,6 +6,7 @@ whatever is hosted can be listed, explained and limited without running it.
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,11 +18,13 @@ from yunhe.infrastructure.contract.model import (
     Observed,
     Power,
 )
-from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, UnsupportedError
 from yunhe.kernel.resources import Resources
 
 MAPPED: tuple[type[msgspec.Struct], ...] = (LaunchOrder, Resources, Node, Observed, Meters)
 """The types whose every field a plugin says how it maps to its engine's."""
+SPOKEN = frozenset({CONTRACT_VERSION})
+"""The versions of the contract that this platform can speak with a plugin."""
 
 
 class FieldMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,21 +75,47 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest at *path*, or say everything that is wrong with it."""
     try:
-        manifest = msgspec.convert(tomllib.loads(path.read_text()), Manifest)
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InvalidInputError(
-            f"{path} is not a plugin's manifest: {error}.",
-            remedy="Write one with yunhe plugin new, and compare.",
-            fields=(FieldProblem("manifest", str(error)),),
-        ) from None
+        declared = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _not_a_manifest(str(path), error) from None
+    return check_manifest(declared, str(path))
+
+
+def check_manifest(declared: dict[str, Any], source: str) -> Manifest:
+    """Return what is *declared* as a manifest, or say everything that is wrong with it.
+
+    The contract's version comes first: what another version means by the rest is not ours to judge.
+    """
+    contract = declared.get("contract", CONTRACT_VERSION)
+    if contract not in SPOKEN:
+        raise UnsupportedError(
+            f"{source} speaks version {contract} of the plugin contract; this platform speaks {_spoken()}.",
+            remedy="Upgrade whichever of the two is older.",
+        )
+    try:
+        manifest = msgspec.convert(declared, Manifest)
+    except msgspec.ValidationError as error:
+        raise _not_a_manifest(source, error) from None
     problems = [*_identity_problems(manifest), *_power_problems(manifest), *_mapping_problems(manifest)]
     if problems:
         raise InvalidInputError(
-            f"The manifest of {manifest.name or path} is incomplete.",
+            f"The manifest of {manifest.name or source} is incomplete.",
             remedy="Complete it field by field; docs/how-to/write-a-plugin.md tells what each means.",
             fields=tuple(problems),
         )
     return manifest
+
+
+def _not_a_manifest(source: str, error: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        f"{source} is not a plugin's manifest: {error}.",
+        remedy="Write one with yunhe plugin new, and compare.",
+        fields=(FieldProblem("manifest", str(error)),),
+    )
+
+
+def _spoken() -> str:
+    return " and ".join(map(str, sorted(SPOKEN)))
 
 
 def mappable_fields() -> tuple[str, ...]:

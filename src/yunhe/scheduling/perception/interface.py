@@ -6,6 +6,7 @@ from yunhe.control.plugins.model import UsageMinute
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
+from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 
@@ -14,6 +15,10 @@ class Perception(Protocol):
 
     async def snapshot(self, promised: dict[NodeId, Resources]) -> Snapshot:
         """Encapsulate the world as known now, less what is promised on each node."""
+        ...
+
+    async def graph(self, pool: str = "") -> ResourceGraph:
+        """Return how clusters, nodes and resources belong together; of one pool by name or ID, or of all."""
         ...
 
     async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:

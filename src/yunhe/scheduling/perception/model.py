@@ -1,5 +1,7 @@
 """The facts a snapshot is built from; what is unknown is None, never zero."""
 
+from enum import StrEnum
+
 import msgspec
 
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
@@ -157,3 +159,46 @@ class TypicalAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     resources: Resources
     share: float
+
+
+class VertexKind(StrEnum):
+    """What a vertex of the graph of resources is."""
+
+    CLUSTER = "cluster"
+    """A pool, of whatever engine."""
+    NODE = "node"
+    RESOURCE = "resource"
+
+
+class Vertex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cluster, a node or one resource of a node: what it always is, and how it is now."""
+
+    id: str
+    kind: VertexKind
+    name: str
+    state: str = ""
+    """Of a cluster or node: ``ready``, ``draining``, ``cordoned``, ``offline`` …"""
+    reason: str = ""
+    attributes: dict[str, str] = {}
+    """What does not change from look to look: engine, version, region, powers …"""
+    unit: str = ""
+    """Of the amounts: ``millicores``, ``MiB``, ``thousandths``."""
+    total: int | None = None
+    used: int | None = None
+    """Measured now, ours and others'."""
+    seen_at: float | None = None
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """That one vertex has another."""
+
+    source: str
+    target: str
+
+
+class ResourceGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """How clusters, nodes and resources belong together: a forest, each cluster a root."""
+
+    taken_at: float
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]

@@ -1,0 +1,286 @@
+"""Plugins as operators see them: listed, explained, started by the platform, upgraded and removed while it runs."""
+
+import hmac
+import secrets
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins import registry_store, store
+from yunhe.control.plugins.kinds import Kinds
+from yunhe.control.plugins.model import (
+    Check,
+    InstanceState,
+    Plugin,
+    PluginProcess,
+    PluginState,
+)
+from yunhe.control.plugins.registry import Registry, version_order
+from yunhe.control.plugins.registry_store import Process
+from yunhe.control.plugins.supervisor import Supervisor
+from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError
+from yunhe.storage.database import Database
+from yunhe.storage.vault import Vault
+
+KEY_MARK = "yp_"
+"""What the key of a process that the platform started begins with; it is good for registering that one alone."""
+REGISTER_WITHIN_S = 30.0
+LOOK_AGAIN_S = 0.1
+RESTARTS_UNTIL_HOPELESS = 2
+
+
+class Hosting:
+    """Lists plugins, and starts and removes those that are processes of their own."""
+
+    def __init__(
+        self,
+        database: Database,
+        vault: Vault,
+        clock: Clock,
+        kinds: Kinds,
+        registry: Registry,
+        supervisor: Supervisor,
+    ) -> None:
+        self._database = database
+        self._vault = vault
+        self._clock = clock
+        self._kinds = kinds
+        self._registry = registry
+        self._supervisor = supervisor
+
+    async def plugins(self) -> tuple[Plugin, ...]:
+        """Return every plugin, by name."""
+        await self._registry.refresh()
+        pools, processes = await self._database.read(_pools_and_processes)
+        manifests = {
+            **{process.plugin: process.manifest for process in processes},
+            **self._kinds.manifests(),
+        }
+        return tuple(
+            self._plugin(
+                manifest, tuple(pools.get(name, ())), [one for one in processes if one.plugin == name]
+            )
+            for name, manifest in sorted(manifests.items())
+        )
+
+    async def plugin(self, name: str) -> Plugin:
+        """Return one plugin."""
+        found = [plugin for plugin in await self.plugins() if plugin.name == name]
+        if not found:
+            raise NotFoundError(f"There is no plugin {name}.", remedy="List them: yunhe plugin ls.")
+        return found[0]
+
+    def _plugin(self, manifest: Manifest, pools: tuple[str, ...], processes: list[Process]) -> Plugin:
+        name = manifest.name
+        state, reason = self._state(name, processes)
+        return Plugin(
+            name=name,
+            version=manifest.version,
+            vendor=manifest.vendor,
+            summary=manifest.summary,
+            state=state,
+            reason=reason,
+            contract=manifest.contract,
+            in_process=self._kinds.is_in_process(name),
+            target=manifest.target,
+            options=manifest.options,
+            powers=manifest.powers,
+            missing=manifest.missing,
+            limits=manifest.limits,
+            fields=manifest.fields,
+            instances=self._registry.shown(name),
+            processes=tuple(_shown(process) for process in processes),
+            pools=pools,
+        )
+
+    def _state(self, name: str, processes: list[Process]) -> tuple[PluginState, str]:
+        if self._kinds.is_in_process(name) or self._registry.active(name) is not None:
+            return PluginState.ACTIVE, ""
+        starting = [one for one in processes if one.leaving_since is None]
+        if starting and name not in self._registry.names():
+            return PluginState.STARTING, starting[-1].reason
+        return PluginState.OFFLINE, self._kinds.silence(name).problem
+
+    async def host(self, directory: str, name: str = "") -> AsyncIterator[Check]:
+        """Start the plugin in a folder of this machine and wait until it is called; an older one makes way for it."""
+        manifest = await anyio.to_thread.run_sync(self._read_folder, directory)
+        if name and (await self.plugin(name)).name != manifest.name:
+            raise InvalidInputError(
+                f"The folder holds {manifest.name}, not {name}.",
+                remedy="Name the folder of its next version.",
+                fields=(FieldProblem("directory", f"is not of {name}", directory),),
+            )
+        known = await self._database.read(
+            lambda connection: registry_store.read_processes(connection, plugin=manifest.name)
+        )
+        self._refuse_older(manifest)
+        same = [
+            one
+            for one in known
+            if (one.directory, one.manifest, one.leaving_since) == (directory, manifest, None)
+        ]
+        yield Check(step="manifest read", ok=True, detail=f"{manifest.name} {manifest.version}")
+        process = same[-1] if same else await self._intend(manifest, directory)
+        self._supervisor.wake()
+        active = False
+        try:
+            async for check in self._until_active(process):
+                active = check.ok and check.step == "called"
+                yield check
+        finally:
+            if not active and not same:
+                with anyio.CancelScope(shield=True):
+                    await self._let_go([process])
+
+    def _read_folder(self, directory: str) -> Manifest:
+        folder = Path(directory)
+        if not folder.is_absolute():
+            raise InvalidInputError(
+                f"{directory!r} is not a whole path.",
+                remedy="Name the plugin's folder on the server's machine from the root.",
+                fields=(FieldProblem("directory", "must begin with /", directory),),
+            )
+        manifest = read_manifest(folder / "plugin.toml")
+        self._registry.checked_manifest(tomllib.loads((folder / "plugin.toml").read_text()), directory)
+        if not manifest.command:
+            raise InvalidInputError(
+                f"{manifest.name} says nothing of how to start it.",
+                remedy="Give command in its plugin.toml.",
+                fields=(FieldProblem("manifest.command", "is empty"),),
+            )
+        return manifest
+
+    def _refuse_older(self, manifest: Manifest) -> None:
+        active = self._registry.active(manifest.name)
+        if active is not None and version_order(active.manifest.version) > version_order(manifest.version):
+            raise ConflictError(
+                f"{manifest.name} {active.manifest.version} runs already, and is newer than {manifest.version}.",
+                remedy=f"Remove it first: yunhe plugin rm {manifest.name} --force.",
+            )
+
+    async def _intend(self, manifest: Manifest, directory: str) -> Process:
+        """Write a process down before it is started."""
+        instance = f"{manifest.name}-{secrets.token_hex(6)}"
+        process = Process(
+            instance=instance,
+            plugin=manifest.name,
+            directory=directory,
+            manifest=manifest,
+            host=self._supervisor.host,
+            sealed_key=self._vault.seal(f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}"),
+            added_at=self._clock(),
+        )
+        await self._database.write(lambda connection: registry_store.write_process(connection, process))
+        return process
+
+    async def _until_active(self, process: Process) -> AsyncIterator[Check]:
+        """Yield what becomes of a process: started, registered, called."""
+        began, steps = anyio.current_time(), ["started", "registered", "called"]
+        while anyio.current_time() - began < REGISTER_WITHIN_S:
+            now = await self._process(process.instance)
+            heard = [one for one in self._registry.shown(process.plugin) if one.id == process.instance]
+            reached = {
+                "started": now is not None and now.pid is not None,
+                "registered": bool(heard),
+                "called": any(one.state is InstanceState.ACTIVE for one in heard),
+            }
+            while steps and reached[steps[0]]:
+                yield Check(step=steps.pop(0), ok=True, seconds=anyio.current_time() - began)
+            if not steps:
+                return
+            if now is None or now.restarts > RESTARTS_UNTIL_HOPELESS:
+                break
+            await anyio.sleep(LOOK_AGAIN_S)
+            await self._registry.refresh()
+        yield await self._why_not(process, steps[0])
+
+    async def _why_not(self, process: Process, step: str) -> Check:
+        now = await self._process(process.instance)
+        reason = now.reason if now is not None and now.reason else f"not within {REGISTER_WITHIN_S:.0f} s"
+        said = self._supervisor.output_of(process.instance)
+        return Check(
+            step=step,
+            ok=False,
+            detail=f"{reason}; it said: {said}" if said else reason,
+            remedy=f"Run it by hand in {process.directory}: {' '.join(process.manifest.command)}",
+        )
+
+    async def _process(self, instance: str) -> Process | None:
+        found = await self._database.read(registry_store.read_processes)
+        return next((one for one in found if one.instance == instance), None)
+
+    async def remove(self, name: str, *, force: bool = False) -> None:
+        """Call a plugin no more, and end what the platform started of it."""
+        plugin = await self.plugin(name)
+        if plugin.in_process:
+            raise ConflictError(
+                f"{name} is part of the platform and stays.", remedy="Remove its pools: yunhe pool rm POOL."
+            )
+        if plugin.pools and not force:
+            raise ConflictError(
+                f"{len(plugin.pools)} pools are of kind {name}: {', '.join(plugin.pools[:5])}.",
+                remedy="Remove them first (yunhe pool rm), or remove the plugin with --force: they go offline.",
+            )
+        await self._registry.dismiss(name)
+        await self._let_go(
+            await self._database.read(
+                lambda connection: registry_store.read_processes(connection, plugin=name)
+            )
+        )
+
+    async def _let_go(self, processes: list[Process]) -> None:
+        """Let processes be ended now, by the server of their machine."""
+
+        def write(connection: Connection) -> None:
+            for process in processes:
+                registry_store.update_process(connection, process.instance, leaving_since=0.0)
+
+        await self._database.write(write)
+        self._supervisor.wake()
+
+    async def plugin_of_key(self, key_text: str) -> str | None:
+        """Return which plugin a key of ours may register; None for any other text."""
+        if not key_text.startswith(KEY_MARK):
+            return None
+        for process in await self._database.read(registry_store.read_processes):
+            if key_text.startswith(f"{KEY_MARK}{process.instance}_") and hmac.compare_digest(
+                self._vault.open(process.sealed_key), key_text
+            ):
+                return process.plugin
+        return None
+
+    async def mark_silent_pools(self) -> set[str]:
+        """Mark the pools of plugins that went silent offline, and return which plugins those are."""
+        silent = {name for name in self._registry.names() if self._registry.active(name) is None}
+        if silent:
+            reasons = {name: self._kinds.silence(name).problem for name in silent}
+            await self._database.write(lambda connection: store.mark_silent(connection, reasons))
+        return silent
+
+
+def _pools_and_processes(connection: Connection) -> tuple[dict[str, list[str]], list[Process]]:
+    pools: dict[str, list[str]] = {}
+    for row in connection.execute(sa.select(store.POOLS.c.spec).order_by(store.POOLS.c.name)):
+        spec = store.spec_of(row)
+        pools.setdefault(spec.kind, []).append(spec.name)
+    return pools, registry_store.read_processes(connection)
+
+
+def _shown(process: Process) -> PluginProcess:
+    return PluginProcess(
+        instance=process.instance,
+        version=process.manifest.version,
+        directory=process.directory,
+        host=process.host,
+        pid=process.pid,
+        restarts=process.restarts,
+        leaving=process.leaving_since is not None,
+        reason=process.reason,
+    )

@@ -1,0 +1,237 @@
+"""The supervisor: keeps the plugin processes that this platform starts running, within their limits, or lets them go.
+
+Each is a process group of its own that outlives the server: a server that comes back finds it by PID and start time.
+Whatever it does, it can harm only the pools of its own kind.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins import registry_store as store
+from yunhe.control.plugins.registry import Registry
+from yunhe.control.plugins.registry_store import Process
+from yunhe.kernel.clock import Clock
+from yunhe.storage.database import Database
+from yunhe.storage.vault import Vault
+
+TICK_S = 1.0
+OUTPUT_SHOWN = 400
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+STEADY_S = 60.0
+"""One that ran this long starts again without a pause."""
+LEAVE_WITHIN_S = 30.0
+"""How long one that was superseded may take to finish what it began."""
+END_WITHIN_S = 5.0
+PASSED_ON = ("HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What processes are started with."""
+
+    host: str
+    """Which machine this is: a server tends only the processes of its own."""
+    logs: Path
+    environment: Mapping[str, str]
+    """How a plugin finds the platform: its address and, where it has its own, its certificate."""
+
+
+class Supervisor:
+    """Tends the processes of this machine."""
+
+    def __init__(
+        self, database: Database, registry: Registry, vault: Vault, clock: Clock, around: Surroundings
+    ) -> None:
+        self._database = database
+        self._registry = registry
+        self._vault = vault
+        self._clock = clock
+        self._around = around
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._woken = anyio.Event()
+
+    async def run(self) -> None:
+        """Tend processes until cancelled; they go on without us."""
+        while True:
+            self._woken = anyio.Event()
+            await self.tend()
+            with anyio.move_on_after(TICK_S):
+                await self._woken.wait()
+
+    def wake(self) -> None:
+        """Say that a process is to start or to leave."""
+        self._woken.set()
+
+    def output_of(self, instance: str) -> str:
+        """Return the end of what a process wrote."""
+        try:
+            text = log_path(self._around.logs, instance).read_text(errors="replace")
+        except OSError:
+            return ""
+        return text[-OUTPUT_SHOWN:].strip()
+
+    @property
+    def host(self) -> str:
+        """Return which machine this is."""
+        return self._around.host
+
+    async def tend(self) -> None:
+        """Look at every process once and do what it needs."""
+        processes = await self._database.read(
+            lambda connection: store.read_processes(connection, host=self._around.host)
+        )
+        memory_mib = await anyio.to_thread.run_sync(memory_by_group) if processes else {}
+        for process in processes:
+            active = self._registry.active(process.plugin)
+            newer = {other.instance for other in processes if other.added_at > process.added_at}
+            if process.leaving_since is None and active is not None and active.instance in newer:
+                await self._note(process, leaving_since=self._clock())
+            elif self._runs(process):
+                await self._tend_running(process, memory_mib.get(process.pid or 0, 0))
+            else:
+                await self._tend_ended(process)
+
+    async def _tend_running(self, process: Process, used_mib: int) -> None:
+        """Keep a running process within its limits, and its departure within its time."""
+        limit_mib = process.manifest.limits.memory_mib
+        if process.leaving_since is not None:
+            late_s = self._clock() - process.leaving_since - LEAVE_WITHIN_S
+            if late_s > 0:
+                _signal_group(process, signal.SIGTERM if late_s < END_WITHIN_S else signal.SIGKILL)
+        elif used_mib > limit_mib:
+            _signal_group(process, signal.SIGKILL)
+            await self._note(process, reason=f"used {used_mib} MiB of memory, and may use {limit_mib}")
+
+    async def _tend_ended(self, process: Process) -> None:
+        """Start a process that does not run, after a pause that grows; forget one that was to leave."""
+        now = self._clock()
+        if process.leaving_since is not None:
+            await self._database.write(lambda connection: store.forget_process(connection, process.instance))
+            await self._registry.goodbye(process.plugin, process.instance)
+        elif process.pid is not None:
+            await self._note_end(process, now)
+        elif now >= process.not_before and not self._answers(process):
+            await self._start(process)
+
+    def _answers(self, process: Process) -> bool:
+        """Return whether one is heard of that we do not know the PID of: we died right after starting it."""
+        heard = [one for one in self._registry.shown(process.plugin) if one.id == process.instance]
+        return any(one.state != "offline" for one in heard) and process.instance not in self._children
+
+    async def _note_end(self, process: Process, now: float) -> None:
+        child = self._children.pop(process.instance, None)
+        how = f"exit code {child.returncode}" if child is not None else "while no server looked"
+        steady = process.not_before + STEADY_S < now
+        restarts = process.restarts + 1
+        pause_s = 0.0 if steady else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(restarts, 10))
+        log.warning("plugin process ended", extra={"plugin": process.plugin, "how": how, "pause_s": pause_s})
+        await self._note(
+            process,
+            pid=None,
+            start_ticks=None,
+            restarts=restarts,
+            not_before=now + pause_s,
+            reason=process.reason or f"ended: {how}",
+        )
+
+    async def _start(self, process: Process) -> None:
+        try:
+            child = await anyio.to_thread.run_sync(self._spawn, process)
+        except OSError as error:
+            pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(process.restarts, 10))
+            await self._note(
+                process,
+                reason=f"cannot be started: {error}",
+                restarts=process.restarts + 1,
+                not_before=self._clock() + pause_s,
+            )
+            return
+        self._children[process.instance] = child
+        await self._note(
+            process, pid=child.pid, start_ticks=start_ticks(child.pid), not_before=self._clock(), reason=""
+        )
+
+    def _spawn(self, process: Process) -> subprocess.Popen[bytes]:
+        folder = Path(process.directory)
+        program, *arguments = process.manifest.command
+        inside = folder / program
+        self._around.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with log_path(self._around.logs, process.instance).open("ab") as output:
+            return subprocess.Popen(
+                [str(inside) if inside.is_file() else program, *arguments],
+                cwd=folder,
+                env=self._environment(process),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environment(self, process: Process) -> dict[str, str]:
+        """Return what a plugin may know: nothing of the server's own settings but how to reach it."""
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        return {
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            **self._around.environment,
+            "PATH": path,
+            "YUNHE_PLUGIN_KEY": self._vault.open(process.sealed_key),
+            "YUNHE_PLUGIN_INSTANCE": process.instance,
+        }
+
+    def _runs(self, process: Process) -> bool:
+        child = self._children.get(process.instance)
+        if child is not None and child.pid == process.pid:
+            return child.poll() is None
+        return process.pid is not None and start_ticks(process.pid) == process.start_ticks
+
+    async def _note(self, process: Process, **values: object) -> None:
+        def write(connection: Connection) -> None:
+            store.update_process(connection, process.instance, **values)
+
+        await self._database.write(write)
+
+
+def log_path(folder: Path, instance: str) -> Path:
+    """Return where a plugin process's output goes."""
+    return folder / f"{instance}.log"
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None when it does not run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def memory_by_group() -> dict[int, int]:
+    """Return the resident memory of every process group, in MiB."""
+    pages: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                group = int(fields[2])
+                pages[group] = pages.get(group, 0) + int(fields[21])
+    return {group: count * os.sysconf("SC_PAGE_SIZE") // (1 << 20) for group, count in pages.items()}
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    if process.pid is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)

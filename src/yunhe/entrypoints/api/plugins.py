@@ -1,0 +1,122 @@
+"""Plugins: list, inspect, start and remove them; and the door at which their processes register."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from litestar import Router, delete, get, post, put
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.types import ASGIApp
+
+from yunhe.control.plugins.model import Check, Heartbeat, Plugin, Registration
+from yunhe.entrypoints.api.caller import (
+    ApiRequest,
+    Caller,
+    TheCaller,
+    authenticate,
+    key_in,
+    known_parameters,
+)
+from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
+from yunhe.entrypoints.wire import PluginFolder, Plugins
+from yunhe.kernel.errors import ConflictError, ForbiddenError
+from yunhe.kernel.ids import UserId
+from yunhe.runtime.platform import Platform
+from yunhe.trading.accounts.model import EVERY_PROJECT, Action, Principal
+
+
+@get("/plugins")
+async def plugins(caller: TheCaller) -> Plugins:
+    """List every plugin: its version, vendor, powers and state."""
+    return Plugins(await caller.platform.plugins.plugins())
+
+
+@get("/plugins/{name:str}")
+async def plugin(name: FromPath[str], caller: TheCaller) -> Plugin:
+    """Show one plugin: its options, its instances, and how each field maps to its engine's."""
+    return await caller.platform.plugins.plugin(name)
+
+
+@post("/plugins", status_code=200, media_type="text/event-stream")
+async def add(data: JSONBody[PluginFolder], caller: TheCaller, request: ApiRequest) -> ASGIApp:
+    """Start a plugin from a folder of the server's machine: events ``check``, then ``plugin`` or ``problem``.
+
+    One that runs already in an older version is upgraded: the new one takes over, then the old one leaves.
+    """
+    await caller.authorize_everywhere(Action.POOLS, data.directory)
+    checks = await begun(caller.platform.plugins.host_plugin(data.directory, name=data.upgrades))
+    return StreamAnswer(
+        _added(caller, data, checks), "text/event-stream", request.app.state.stopping, events=True
+    )
+
+
+async def _added(
+    caller: Caller, folder: PluginFolder, checks: AsyncGenerator[Check, None]
+) -> AsyncGenerator[bytes, None]:
+    name, last = "", None
+    async with aclosing(checks):
+        async for last in checks:
+            name = name or last.detail.partition(" ")[0]
+            yield event("check", last)
+    if last is None or not last.ok:
+        why = f"{last.step}: {last.detail}" if last else "nothing could be checked"
+        raise ConflictError(
+            f"The plugin in {folder.directory} does not serve; {why}.", remedy=last.remedy if last else ""
+        )
+    await caller.audit("plugin add", name, detail=folder.directory)
+    yield event("plugin", await caller.platform.plugins.plugin(name))
+
+
+@delete("/plugins/{name:str}")
+async def remove(name: FromPath[str], caller: TheCaller, *, force: FromQuery[bool] = False) -> None:
+    """Call a plugin no more and let it leave; refused while pools are of its kind, unless ``force``."""
+    await caller.authorize_everywhere(Action.POOLS, name)
+    await caller.platform.plugins.remove_plugin(name, force=force)
+    await caller.audit("plugin remove", name, detail="forced" if force else "")
+
+
+async def require_registrar(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Let pass who may register this plugin: an operator, or the process that the platform started for it."""
+    platform: Platform = connection.app.state.platform
+    name = connection.path_params["name"]
+    own = await platform.plugins.plugin_of_key(key_in(connection))
+    if own is None:
+        who = await authenticate(connection)
+        await platform.accounts.authorize(who, Action.POOLS, EVERY_PROJECT, name)
+    elif own != name:
+        raise ForbiddenError(f"This key registers {own} alone.", remedy=f"Register as {own}.")
+    else:
+        who = Principal(user_id=UserId(""), name=f"plugin {own}", key_id="", memberships=())
+    connection.scope["user"] = who
+
+
+@put("/plugins/{name:str}/instances/{instance:str}")
+async def register(
+    name: FromPath[str], instance: FromPath[str], data: JSONBody[Registration], request: ApiRequest
+) -> Heartbeat:
+    """Register an instance of a plugin, and again with every heartbeat; one that is superseded should leave."""
+    caller = Caller(request.app.state.platform, request.user)
+    told = await caller.platform.plugins.register_plugin(name, instance, data)
+    if told.registered:
+        await caller.audit("plugin register", name, detail=f"{instance} at {data.address}")
+    return told
+
+
+@delete("/plugins/{name:str}/instances/{instance:str}")
+async def goodbye(name: FromPath[str], instance: FromPath[str], request: ApiRequest) -> None:
+    """Forget an instance that leaves."""
+    caller = Caller(request.app.state.platform, request.user)
+    await caller.platform.plugins.dismiss_instance(name, instance)
+    await caller.audit("plugin goodbye", name, detail=instance)
+
+
+router = Router("/", route_handlers=[plugins, plugin, add, remove], tags=["plugins"])
+instances = Router(
+    "/",
+    route_handlers=[register, goodbye],
+    guards=[require_registrar, known_parameters],
+    security=[{"key": []}],
+    tags=["plugins"],
+)

@@ -1,0 +1,72 @@
+"""How the sub-module of plugins is put together: one registry, the kinds over it, what starts processes, the service."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from yunhe.control.plugins.hosting import Hosting
+from yunhe.control.plugins.in_process import InProcess
+from yunhe.control.plugins.kinds import Kinds
+from yunhe.control.plugins.registry import Registry, Where
+from yunhe.control.plugins.service import PluginService
+from yunhe.control.plugins.supervisor import Supervisor, Surroundings
+from yunhe.infrastructure.contract.kind import Kind
+from yunhe.infrastructure.contract.manifest import Manifest
+from yunhe.infrastructure.remote import channels
+from yunhe.infrastructure.remote.kind import RemoteKind
+from yunhe.kernel.clock import Clock
+from yunhe.runtime.settings import Settings
+from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Database
+from yunhe.storage.vault import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class PluginParts:
+    """What runs, and what others call."""
+
+    registry: Registry
+    hosting: Hosting
+    supervisor: Supervisor
+    service: PluginService
+
+
+def plugin_parts(
+    settings: Settings, database: Database, blobs: Blobs, vault: Vault, in_process: InProcess, clock: Clock
+) -> PluginParts:
+    """Return the parts of one server process, wired to each other."""
+    registry = Registry(database, vault, clock, reserved=frozenset(in_process.manifests))
+    kinds = Kinds(in_process, registry, _remote_kind)
+    supervisor = Supervisor(database, registry, vault, clock, _surroundings(settings))
+    hosting = Hosting(database, vault, clock, kinds, registry, supervisor)
+    service = PluginService(database, blobs, clock, kinds, registry, hosting)
+    return PluginParts(registry, hosting, supervisor, service)
+
+
+def _remote_kind(manifest: Manifest, where: Callable[[], Where]) -> Kind:
+    def reached() -> channels.Where:
+        now = where()
+        return channels.Where(now.address, now.certificate, now.token)
+
+    return RemoteKind(manifest, reached)
+
+
+def _surroundings(settings: Settings) -> Surroundings:
+    certificate = settings.tls_certificate
+    environment = {"YUNHE_URL": own_url(settings)}
+    if certificate is not None:
+        environment["SSL_CERT_FILE"] = str(certificate.absolute())
+    return Surroundings(host=socket.gethostname(), logs=settings.home / "plugins", environment=environment)
+
+
+def own_url(settings: Settings) -> str:
+    """Return how a process on this machine reaches the server."""
+    scheme = "http" if settings.tls_certificate is None else "https"
+    host = settings.host
+    try:
+        if ip_address(host).is_unspecified:
+            host = "127.0.0.1"
+    except ValueError:
+        pass
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
