@@ -69,6 +69,7 @@ func runAllocation(dir string) error {
 	if err != nil {
 		return err // somebody else has claimed it
 	}
+	defer alive.Close() // not before the end: a file nobody refers to is closed, and its lock lost
 	if err := syscall.Flock(int(alive.Fd()), syscall.LOCK_EX); err != nil {
 		return err
 	}

@@ -18,10 +18,9 @@ def write_skeleton(name: str, language: str, folder: Path) -> list[Path]:
         )
     source = _source(language)
     built = {"__pycache__", NAMES[language]}
-    chosen = [
-        path for path in sorted(source.rglob("*")) if path.is_file() and built.isdisjoint(path.parts[-2:])
-    ]
-    return [_copy(path, folder / path.relative_to(source), (NAMES[language], name)) for path in chosen]
+    there = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
+    chosen = [path for path in there if built.isdisjoint(path.parts)]
+    return [_copy(source / path, folder / path, (NAMES[language], name)) for path in chosen]
 
 
 def _source(language: str) -> Path:
