@@ -30,6 +30,10 @@ TEST = (
     Package("iproute2", "ip", "network namespaces that a test can cut"),
     Package("iptables", "iptables", "dropping packets between a platform and a pool"),
     Package("iputils-ping", "ping", "telling a cut network from a slow one"),
+    Package("slurmctld", "/usr/sbin/slurmctld", "a Slurm site"),
+    Package("slurmd", "/usr/sbin/slurmd", "a Slurm site"),
+    Package("slurm-client", "sbatch", "a Slurm site"),
+    Package("munge", "/usr/sbin/munged", "a Slurm site"),
     Package("postgresql", "/usr/lib/postgresql/*/bin/initdb", "the same tests on PostgreSQL as on SQLite"),
 )
 ENGINES = (
