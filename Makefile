@@ -36,6 +36,7 @@ test: check      ## what installs in minutes: unit, property, conformance, integ
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
+	$(BIN)/python tools/control_plane.py
 	$(BIN)/pytest -m engine
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run

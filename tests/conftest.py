@@ -10,6 +10,9 @@ import pytest
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("yunhe")
 
+pytest_plugins = ["engines.kubernetes.fixtures"]
+"""Engines whose start is so dear that all tests share one."""
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -11,6 +11,7 @@ class SurfaceContract(Contract):
 
     A sub-module is a package below a layer: ``yunhe.trading.accounts``. Its own modules import each other freely;
     everybody else may import only those named in ``surface``, or anything below a sub-module that is itself so named.
+    ``allowed`` names the pairs that may meet inside all the same: ``importer -> imported``, each argued where it stands.
     """
 
     type_name = "surface"
@@ -18,6 +19,7 @@ class SurfaceContract(Contract):
     layers: Any = fields.ListField(subfield=fields.StringField())
     surface: Any = fields.SetField(subfield=fields.StringField())
     exempt: Any = fields.SetField(subfield=fields.StringField())
+    allowed: Any = fields.SetField(subfield=fields.StringField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: FBT001, D102 - as inherited
         offences = sorted(
@@ -39,8 +41,9 @@ class SurfaceContract(Contract):
         return layer in self.layers and bool(path) and self.surface.isdisjoint(path[:2])
 
     def _may_enter(self, importer: str, imported: str) -> bool:
-        origin = _below_root(importer)
-        return origin[0] in self.exempt or origin[:2] == _below_root(imported)[:2]
+        origin, entered = _below_root(importer), _below_root(imported)
+        pair = " -> ".join(".".join(parts[:2]) for parts in (origin, entered))
+        return origin[0] in self.exempt or origin[:2] == entered[:2] or pair in (self.allowed or ())
 
 
 def _below_root(module: str) -> list[str]:

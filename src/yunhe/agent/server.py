@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from typing import Any, Awaitable, Callable
+from typing import Any, Awaitable, Callable, Protocol
 
 from yunhe.agent import AGENT_VERSION, OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.calls import Call
@@ -21,7 +21,7 @@ from yunhe.agent.processes import boot_id
 from yunhe.agent.refusals import INTERNAL, INVALID, RESTARTING, TOO_LARGE, Refusal, refusal_of
 from yunhe.agent.register import LIVE, PREPARING
 from yunhe.agent.sessions import run_command
-from yunhe.agent.shapes import check_body
+from yunhe.agent.shapes import SHAPES, Check, check_body
 from yunhe.agent.upgrade import receive_agent
 from yunhe.agent.watch import Watch
 
@@ -84,22 +84,7 @@ class Server:
 
     async def handle(self, call: Call) -> None:
         """Answer *call*, with a refusal if need be."""
-        try:
-            check_body(call.verb, call.body)
-            await self._handlers[call.verb](call)
-        except Refusal as refusal:
-            await call.refuse(refusal)
-        except asyncio.TimeoutError:
-            await call.refuse(Refusal(INVALID, f"{call.verb}: nothing was heard for too long."))
-        except ConnectionError:
-            return  # the platform has hung up; there is nobody to tell
-        except OSError as fault:
-            await call.refuse(refusal_of(fault, call.verb))
-        except Exception as fault:  # noqa: BLE001 - a fault in one call must not end the others
-            # Only where it happened: the fault's words could repeat what was sent, and that may be secret.
-            where = traceback.extract_tb(fault.__traceback__)[-1]
-            sys.stderr.write(f"{call.verb}: {type(fault).__name__} at {where.filename}:{where.lineno}\n")
-            await call.refuse(Refusal(INTERNAL, f"The agent failed at {call.verb}: {type(fault).__name__}."))
+        await answer(call, self._handlers)
 
     # Verbs
 
@@ -198,10 +183,38 @@ class Server:
         self.replace.set()
 
 
+async def answer(call: Call, handlers: dict[str, Handler], shapes: dict[str, Check] = SHAPES) -> None:
+    """Have *call* answered by the handler of its verb, with a refusal if need be."""
+    try:
+        check_body(call.verb, call.body, shapes)
+        await handlers[call.verb](call)
+    except Refusal as refusal:
+        await call.refuse(refusal)
+    except asyncio.TimeoutError:
+        await call.refuse(Refusal(INVALID, f"{call.verb}: nothing was heard for too long."))
+    except ConnectionError:
+        return  # the platform has hung up; there is nobody to tell
+    except OSError as fault:
+        await call.refuse(refusal_of(fault, call.verb))
+    except Exception as fault:  # noqa: BLE001 - a fault in one call must not end the others
+        # Only where it happened: the fault's words could repeat what was sent, and that may be secret.
+        where = traceback.extract_tb(fault.__traceback__)[-1]
+        sys.stderr.write(f"{call.verb}: {type(fault).__name__} at {where.filename}:{where.lineno}\n")
+        await call.refuse(Refusal(INTERNAL, f"The agent failed at {call.verb}: {type(fault).__name__}."))
+
+
+class Answering(Protocol):
+    """Whatever has an answer to every call."""
+
+    async def handle(self, call: Call) -> None:
+        """Answer *call*, with a refusal if need be."""
+        ...
+
+
 class Connection:
     """One bridge."""
 
-    def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, server: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._server = server
         self._reader = reader
         self._writer = writer

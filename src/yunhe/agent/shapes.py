@@ -176,9 +176,9 @@ SHAPES: dict[str, Check] = {
 }
 
 
-def check_body(verb: Any, body: Any) -> None:
+def check_body(verb: Any, body: Any, shapes: dict[str, Check] = SHAPES) -> None:
     """Refuse *body* unless it has the shape of *verb*."""
-    shape = SHAPES.get(verb) if isinstance(verb, str) else None
+    shape = shapes.get(verb) if isinstance(verb, str) else None
     if shape is None:
         raise Refusal(
             INVALID,

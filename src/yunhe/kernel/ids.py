@@ -22,3 +22,11 @@ def new_id(prefix: str, at_s: float) -> str:
         number, digit = divmod(number, 32)
         letters.append(_ALPHABET[digit])
     return f"{prefix}_{''.join(reversed(letters))}"
+
+
+def made_at_s(identifier: str) -> float:
+    """Return when an identifier was made, to the millisecond."""
+    number = 0
+    for letter in identifier.rpartition("_")[2]:
+        number = number * 32 + _ALPHABET.index(letter)
+    return (number >> 50) / 1000

@@ -2,27 +2,30 @@
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.cycle import Cycle, Fit
-from yunhe.scheduling.orchestration.model import Alternative, DataNeed, Demand, Policy
+from yunhe.scheduling.orchestration.kernels import FloatArray
+from yunhe.scheduling.orchestration.model import Alternative, Demand, Policy
 from yunhe.scheduling.orchestration.score_kernels import HOURS
 from yunhe.scheduling.perception.snapshot import Snapshot
-from yunhe.simulator.model import Failure, Outcome, Report, Workload
+from yunhe.simulator.model import PROMPT, Failure, Outcome, Platform, Report, Task, Workload
+from yunhe.simulator.queue import Queue, Shape
 
 PROJECT = ProjectId("simulated")
 TELL_EVERY = 2000
 SAMPLES = 60
-ARRIVAL, END, FAIL, RECOVER = range(4)
+END, FAIL, RECOVER, SIT = range(4)
+OWN_POLICY = "as asked"
 
-Shape = tuple[int, Resources, int, tuple[str, ...], tuple[DataNeed, ...]]
-"""What tasks must have in common to stand in one line: priority first, negated."""
+Changes = list[tuple[float, float]]
+"""When something changed, and by how much."""
 
 Progress = Callable[[int, int], None]
 """Told how many of how many tasks have ended."""
@@ -34,32 +37,41 @@ def roughly_s(run_s: float) -> float:
 
 
 class Engine:
-    """One run of a workload under one policy."""
+    """One run of a workload under one policy (None: each task's own).
+
+    *platform* is what the platform itself takes; by default it decides at once and starts at once.
+    """
 
     def __init__(
         self,
         workload: Workload,
         snapshot: Snapshot,
-        policy: Policy,
+        policy: Policy | None,
         *,
+        platform: Platform = PROMPT,
         failures: Sequence[Failure] = (),
         progress: Progress | None = None,
     ) -> None:
         self._tasks = workload.tasks
         self._name = workload.name
         self._policy = policy
+        self._platform = platform
+        self._sitting_called = False
         self._cycle = Cycle(snapshot)
         self._progress = progress
         self._events: list[tuple[float, int, int, int]] = []
         """(when, what, which task or pool, which try of it)"""
-        self._waiting: dict[Shape, deque[int]] = {}
+        self._order = sorted(range(len(self._tasks)), key=lambda index: self._tasks[index].submitted_at)
+        self._turn = np.empty(len(self._tasks), dtype=np.int64)
+        self._turn[self._order] = np.arange(len(self._tasks))
+        self._waiting = Queue()
         self._tries = [0] * len(self._tasks)
         self._place: list[tuple[int, int] | None] = [None] * len(self._tasks)
         self._started = np.full(len(self._tasks), np.nan)
         self._ended = np.full(len(self._tasks), np.nan)
         self._cost = np.zeros(len(self._tasks))
         self._carbon_g = 0.0
-        self._busy: list[tuple[float, float]] = [(0.0, 0.0)]
+        self._busy: Changes = [(0.0, 0.0)]
         self._missing = [len(task.after) for task in self._tasks]
         self._followers: dict[int, list[int]] = {}
         for index, task in enumerate(self._tasks):
@@ -68,11 +80,13 @@ class Engine:
         rows = snapshot.row_of_pool
         for failure in failures:
             heapq.heappush(self._events, (failure.at, FAIL, rows[failure.pool_id], 0))
-            heapq.heappush(self._events, (failure.at + failure.lasts_s, RECOVER, rows[failure.pool_id], 0))
+            if failure.lasts_s < math.inf:
+                back_at = failure.at + failure.lasts_s
+                heapq.heappush(self._events, (back_at, RECOVER, rows[failure.pool_id], 0))
 
     def run(self) -> None:
         """Let everything happen."""
-        arrivals = iter(sorted(range(len(self._tasks)), key=lambda index: self._tasks[index].submitted_at))
+        arrivals = iter(self._order)
         coming = next(arrivals, None)
         ended = 0
         while coming is not None or self._events:
@@ -92,39 +106,58 @@ class Engine:
                         self._progress(ended, len(self._tasks))
             elif kind == FAIL:
                 self._fail(which, now)
-            else:
+            elif kind == RECOVER:
                 self._cycle.appraiser.open_pool(which)
-            if not self._events or self._events[0][0] > now:
+            else:
+                self._sitting_called = False
                 self._drain(now)
+                continue
+            if not self._events or self._events[0][0] > now:
+                self._call_sitting(now)
 
     def _demand(self, index: int) -> Demand:
         task = self._tasks[index]
+        if task.demand is not None:
+            own = task.demand
+            return msgspec.structs.replace(own, job_id=JobId(str(index)), policy=self._policy or own.policy)
         return Demand(
             job_id=JobId(str(index)),
             project_id=PROJECT,
             alternatives=(Alternative(task.resources, task.pools),),
-            policy=self._policy,
+            policy=self._policy or Policy.BALANCED,
             members=task.members,
             run_s=roughly_s(task.run_s),
             data=task.data,
         )
 
     def _try(self, index: int, now: float) -> None:
+        """Place a task that has just come or must run again, or let it wait for the next sitting."""
+        if self._platform.reaction_s or not self._placed(index, now):
+            self._waiting.join(shape_of(self._tasks[index]), int(self._turn[index]), index)
+            if self._platform.reaction_s:
+                self._call_sitting(now)
+
+    def _placed(self, index: int, now: float) -> bool:
         demand = self._demand(index)
-        placed = self._cycle.place(demand)
-        if placed is None:
-            task = self._tasks[index]
-            shape = (-task.priority, task.resources, task.members, task.pools, task.data)
-            self._waiting.setdefault(shape, deque()).append(index)
-        else:
-            self._start(index, demand, placed.fit, now)
+        given = self._cycle.place(demand)
+        if given is not None:
+            self._start(index, demand, given.fit, now)
+        return given is not None
+
+    def _call_sitting(self, now: float) -> None:
+        """Look at all who wait: now, or after what it takes the platform to react; what comes meanwhile is seen too."""
+        if not self._platform.reaction_s:
+            self._drain(now)
+        elif self._waiting and not self._sitting_called:
+            self._sitting_called = True
+            heapq.heappush(self._events, (now + self._platform.reaction_s, SIT, 0, 0))
 
     def _start(self, index: int, demand: Demand, fit: Fit, now: float) -> None:
         task, option, pool = self._tasks[index], fit.option, fit.pool
         terms = self._cycle.shown(demand, fit).terms
         speed = float(self._cycle.appraiser.columns.speed[pool])
         hours = task.run_s / (speed if speed == speed else 1.0) / 3600  # noqa: PLR0124 - NaN: unknown
-        before_s = (terms["wait_s"] or 0.0) + (terms["data_s"] or 0.0)
+        before_s = self._platform.handling_s + (terms["wait_s"] or 0.0) + (terms["data_s"] or 0.0)
         self._cost[index] += (terms["cost_per_hour"] or 0.0) * hours + (terms["data_cost"] or 0.0)
         self._carbon_g += (terms["carbon_g"] or 0.0) * hours / (float(option.table[HOURS, pool]) or 1.0)
         self._started[index] = now + before_s
@@ -160,17 +193,8 @@ class Engine:
                 self._try(index, now)
 
     def _drain(self, now: float) -> None:
-        """Let waiting tasks in, shape by shape; a shape that finds no room holds no other up."""
-        for shape in sorted(self._waiting, key=lambda one: one[0]):
-            line = self._waiting[shape]
-            while line:
-                demand = self._demand(line[0])
-                placed = self._cycle.place(demand)
-                if placed is None:
-                    break
-                self._start(line.popleft(), demand, placed.fit, now)
-            if not line:
-                del self._waiting[shape]
+        """Let waiting tasks in."""
+        self._waiting.let_in(lambda index: self._placed(index, now))
 
     def outcomes(self) -> list[Outcome]:
         """Return what came of each task."""
@@ -187,40 +211,65 @@ class Engine:
             for index, place in enumerate(self._place)
         ]
 
-    def report(self, simulated_in_s: float) -> Report:
+    def report(self) -> Report:
         """Return what came of the workload as a whole."""
-        submitted = np.array([task.submitted_at for task in self._tasks])
-        done = ~np.isnan(self._ended)
-        waits = (self._started - submitted)[~np.isnan(self._started)]
-        first = float(submitted.min(initial=0.0))
-        last = float(np.max(self._ended[done], initial=first))
+        played = Played(self._started, self._ended, sum(self._tries), float(self._cost.sum()), self._carbon_g)
         cores = float(self._cycle.snapshot.cpu_total_millis.sum()) / 1000
-        samples = _samples(self._busy, first, last)
-        return Report(
-            workload=self._name,
-            policy=self._policy,
-            tasks=len(self._tasks),
-            ended=int(done.sum()),
-            never_placed=int(np.isnan(self._started).sum()),
-            restarts=sum(self._tries),
-            makespan_s=last - first,
-            wait_mean_s=float(waits.mean()) if waits.size else 0.0,
-            wait_p50_s=float(np.percentile(waits, 50)) if waits.size else 0.0,
-            wait_p95_s=float(np.percentile(waits, 95)) if waits.size else 0.0,
-            turnaround_mean_s=float((self._ended - submitted)[done].mean()) if done.any() else 0.0,
-            cost=float(self._cost.sum()),
-            carbon_kg=self._carbon_g / 1000 if self._carbon_g else None,
-            busy_cores_mean=sum(samples) / max(len(samples), 1),
-            utilisation=tuple(round(sample / cores, 4) if cores else 0.0 for sample in samples),
-            simulated_in_s=simulated_in_s,
+        return report_of(
+            Workload(self._name, self._tasks), self._policy or OWN_POLICY, played, cores, self._busy
         )
+
+
+class Played(NamedTuple):
+    """What came of tasks: when each started and ended (NaN: never), and what it took in all."""
+
+    started: FloatArray
+    ended: FloatArray
+    restarts: int
+    cost: float | None
+    carbon_g: float
+
+
+def report_of(workload: Workload, policy: str, played: Played, cores: float, busy: Changes) -> Report:
+    """Return what came of a workload as a whole; *busy* are changes of the cores in use."""
+    submitted = np.array([task.submitted_at for task in workload.tasks])
+    done = ~np.isnan(played.ended)
+    waits = (played.started - submitted)[~np.isnan(played.started)]
+    first = float(submitted.min()) if submitted.size else 0.0
+    last = float(np.max(played.ended[done], initial=first))
+    samples = _samples(busy, first, last)
+    return Report(
+        workload=workload.name,
+        policy=policy,
+        tasks=len(workload.tasks),
+        ended=int(done.sum()),
+        never_placed=int(np.isnan(played.started).sum()),
+        restarts=played.restarts,
+        makespan_s=last - first,
+        wait_mean_s=float(waits.mean()) if waits.size else 0.0,
+        wait_p50_s=float(np.percentile(waits, 50)) if waits.size else 0.0,
+        wait_p95_s=float(np.percentile(waits, 95)) if waits.size else 0.0,
+        turnaround_mean_s=float((played.ended - submitted)[done].mean()) if done.any() else 0.0,
+        cost=played.cost,
+        carbon_kg=played.carbon_g / 1000 if played.carbon_g else None,
+        busy_cores_mean=sum(samples) / max(len(samples), 1),
+        utilisation=tuple(round(sample / cores, 4) if cores else 0.0 for sample in samples),
+    )
+
+
+def shape_of(task: Task) -> Shape:
+    """Return what a task must have in common with another to wait for the same thing."""
+    if task.demand is not None:
+        alike = msgspec.structs.replace(task.demand, job_id=JobId(""))
+        return -task.priority, msgspec.json.encode(alike)
+    return -task.priority, (task.resources, task.members, task.pools, task.data)
 
 
 def _or_none(value: float) -> float | None:
     return None if value != value else float(value)  # noqa: PLR0124 - NaN: never
 
 
-def _samples(changes: list[tuple[float, float]], first: float, last: float) -> list[float]:
+def _samples(changes: Changes, first: float, last: float) -> list[float]:
     """Return the mean level in each of even intervals, from changes of it."""
     if last <= first:
         return []

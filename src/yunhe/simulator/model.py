@@ -7,7 +7,7 @@ import msgspec
 
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import DataNeed, Policy
+from yunhe.scheduling.orchestration.model import DataNeed, Demand
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -22,6 +22,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     data: tuple[DataNeed, ...] = ()
     pools: tuple[str, ...] = ()
     priority: int = 0
+    demand: Demand | None = None
+    """All that was asked for, where that is known (of a platform's jobs); else it is made from the above."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,18 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: PoolId
     at: float
     lasts_s: float
+
+
+class Platform(NamedTuple):
+    """What the platform itself takes."""
+
+    handling_s: float = 0.0
+    """Of a task's room: from the decision to its start, and from its end until the room is given out again."""
+    reaction_s: float = 0.0
+    """From an arrival or an end to the next round of decisions, which sees all that has happened by then."""
+
+
+PROMPT = Platform()
 
 
 class Workload(NamedTuple):
@@ -54,7 +68,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What came of a workload under one policy."""
 
     workload: str
-    policy: Policy
+    policy: str
     tasks: int
     ended: int
     never_placed: int
@@ -64,9 +78,10 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     wait_p50_s: float
     wait_p95_s: float
     turnaround_mean_s: float
-    cost: float
+    cost: float | None
     carbon_kg: float | None
     busy_cores_mean: float
     utilisation: tuple[float, ...]
     """Share of all cores in use, at even intervals from the first arrival to the last end."""
-    simulated_in_s: float
+    simulated_in_s: float | None = None
+    """None: it was not simulated, it happened."""

@@ -3,26 +3,29 @@
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator.engine import Engine, Progress
-from yunhe.simulator.model import Failure, Report, Workload
+from yunhe.simulator.model import PROMPT, Failure, Platform, Report, Workload
 
 
 def simulate(
     workload: Workload,
     snapshot: Snapshot,
-    policy: Policy,
+    policy: Policy | None,
     *,
+    platform: Platform = PROMPT,
     failures: Sequence[Failure] = (),
     progress: Progress | None = None,
 ) -> Report:
     """Return what comes of *workload* in *snapshot* under *policy*; the same arguments give the same outcome."""
     began = time.perf_counter()
-    engine = Engine(workload, snapshot, policy, failures=failures, progress=progress)
+    engine = Engine(workload, snapshot, policy, platform=platform, failures=failures, progress=progress)
     engine.run()
-    return engine.report(time.perf_counter() - began)
+    return msgspec.structs.replace(engine.report(), simulated_in_s=time.perf_counter() - began)
 
 
 def failure_of(text: str, snapshot: Snapshot) -> Failure:

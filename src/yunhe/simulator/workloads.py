@@ -1,6 +1,6 @@
 """Workloads: generated, or read from traces in their published forms.
 
-``log``: JSON lines, one task each (see ``Task``); what ``yunhe simulate --record`` writes and what a platform's jobs become.
+``log``: JSON lines, one task each (see ``Task``). What a platform's own jobs become is in ``recorded``.
 ``openb``: a pod list of the OpenB GPU cluster (CSV, packed or not). ``swf``: a log of the Parallel Workloads Archive, as
 text or parquet. ``philly``: run times alone; arrivals are drawn. ``wfcommons``: a workflow with its dependencies (JSON).
 """

@@ -41,8 +41,8 @@ async def test_a_spawner_killed_over_an_order_does_not_fail_it(engine: HostEngin
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_kill_later, spawner)
         second = await launched(engine, "echo once; exit 3")
-    seen = await ended(engine, second.allocation_id)
-    assert (seen.ending, seen.exit_code, seen.log_bytes) == (Ending.DONE, 3, 5)
+        seen = await ended(engine, second.allocation_id)
+        assert (seen.ending, seen.exit_code, seen.log_bytes) == (Ending.DONE, 3, 5)
 
 
 async def _kill_later(pid: int) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from itertools import islice
 
 from yunhe.control.plugins.model import Pool
@@ -43,6 +42,8 @@ def find_job(client: Client, called: str) -> Job:
     recent = list(islice(client.jobs(), RECENT))
     ends = [job for job in recent if job.id.endswith(called)]
     if len(called) < SHORTEST_END or not ends:
+        from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+
         close = get_close_matches(called, {job.name for job in recent}, n=1)
         meant = f"Did you mean {close[0]!r}? " if close else ""
         raise NotFoundError(f"There is no job {called!r}.", remedy=f"{meant}List them with `yunhe ps --all`.")

@@ -1,6 +1,9 @@
 """``yunhe explain``: why here, or why not yet."""
 
 import time
+from typing import Annotated
+
+import typer
 
 from yunhe.entrypoints.cli.connection import connected, find_job, pools_by_id
 from yunhe.entrypoints.cli.screen import Format, JobArgument, OutputOption, PlainApp, out, print_json
@@ -10,11 +13,17 @@ app = PlainApp()
 
 
 @app.command()
-def explain(job: JobArgument, *, output: OutputOption = Format.TABLE) -> None:
+def explain(
+    job: JobArgument,
+    *,
+    show_all: Annotated[bool, typer.Option("--all", "-a", help="Every pool, where there are many.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
     """Say why a job is where it is, or why it waits and what would start it.
 
     Examples:
       yunhe explain train
+      yunhe explain train --all
       yunhe explain job_06d1t8k2m4 --output json
     """
     with connected() as client:
@@ -22,4 +31,5 @@ def explain(job: JobArgument, *, output: OutputOption = Format.TABLE) -> None:
         if output is Format.JSON:
             print_json(explanation)
         else:
-            out().print(explanation_page(explanation, pools_by_id(client), now=time.time()))
+            pools = pools_by_id(client)
+            out().print(explanation_page(explanation, pools, now=time.time(), every=show_all))

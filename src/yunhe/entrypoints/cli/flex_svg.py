@@ -8,6 +8,7 @@ from html import escape
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 14, 46
 COOL, HOT = (232, 240, 248), (190, 40, 30)
+_LABEL_WIDTH, _LABEL_HEIGHT = 60, 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def nice_ticks(low: float, high: float, wanted: int = 5) -> tuple[float, ...]:
 def scatter(groups: Sequence[Group], x: Axis, y: Axis, behind: str = "") -> str:
     """Return points in a frame with a legend; *behind* is drawn first."""
     parts = [_frame(x, y), behind]
+    labelled: list[tuple[float, float]] = []
     for group in groups:
         spots = [(_x(x, mark.x), _y(y, mark.y)) for mark in group.marks]
         if group.joined and len(spots) > 1:
@@ -73,12 +75,23 @@ def scatter(groups: Sequence[Group], x: Axis, y: Axis, behind: str = "") -> str:
             )
             if mark.label:
                 x_at, anchor = (a - 9, "end") if group.labels_left else (a + 8, "start")
+                y_at = _clear_of(labelled, x_at, b - 5)
                 parts.append(
-                    f'<text class="label" x="{x_at:.1f}" y="{b - 5:.1f}" text-anchor="{anchor}">'
+                    f'<text class="label" x="{x_at:.1f}" y="{y_at:.1f}" text-anchor="{anchor}">'
                     f"{escape(mark.label)}</text>"
                 )
     parts.append(_legend([(group.name, group.style) for group in groups]))
     return _svg(parts)
+
+
+def _clear_of(labelled: list[tuple[float, float]], x: float, y: float) -> float:
+    """Return how high a label at *x* must go so that it covers none of those there are, and note it."""
+    while any(
+        abs(x - other_x) < _LABEL_WIDTH and abs(y - other_y) < _LABEL_HEIGHT for other_x, other_y in labelled
+    ):
+        y -= _LABEL_HEIGHT
+    labelled.append((x, y))
+    return y
 
 
 def columns(

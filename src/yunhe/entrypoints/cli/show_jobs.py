@@ -7,12 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from yunhe.entrypoints.cli.screen import amount, hints, local_time, span, symbol, table
-from yunhe.entrypoints.cli.show_plan import Pools, considered, why_waiting
+from yunhe.entrypoints.cli.show_plan import GLANCE, Pools, considered, why_waiting
+from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import show_money
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_duration, show_memory
 from yunhe.scheduling.orchestration.jobs import Explanation, Job
-from yunhe.scheduling.orchestration.model import Placed
+from yunhe.scheduling.orchestration.model import Decision, Placed, Policy
 from yunhe.scheduling.orchestration.states import FINAL, JobState
 from yunhe.trading.trades.model import CostReport
 
@@ -90,7 +91,9 @@ def _after(job: Job) -> dict[str, str]:
     return {**outputs, "logs": f"yunhe logs {job.id}", "why here": f"yunhe explain {job.id}"}
 
 
-def explanation_page(explanation: Explanation, pools: Pools, *, now: float) -> RenderableType:
+def explanation_page(
+    explanation: Explanation, pools: Pools, *, now: float, every: bool = False
+) -> RenderableType:
     """Return why a job is where it is, or why it waits."""
     job, decision = explanation.job, explanation.decision
     parts: list[RenderableType] = [Text(_situation(explanation, now=now), style="bold")]
@@ -101,15 +104,31 @@ def explanation_page(explanation: Explanation, pools: Pools, *, now: float) -> R
     parts.append(
         Text(f"decided {decided} by policy {job.demand.policy}, tier {job.demand.tier}", style="dim")
     )
-    parts.append(considered(decision, pools))
+    parts.append(considered(decision, pools, every=every))
     change = why_waiting(decision)
     if change is not None and job.state not in FINAL:
         parts.append(change)
     if isinstance(decision, Placed) and len(decision.candidates) > 1:
-        parts.append(
-            Text("score: weighted terms, 0 is best here; what is unknown counts as worst", style="dim")
-        )
+        parts.append(Text(_what_scores_mean(job), style="dim"))
+    if not every and _count(decision) > GLANCE:
+        parts.append(Text(f"every pool: yunhe explain {job.id} --all", style="dim"))
     return Group(*parts)
+
+
+def _nobody(pools: int) -> str:
+    return f"; none of {pools} pools can take it now" if pools > 1 else ""
+
+
+def _count(decision: Decision) -> int:
+    placed = isinstance(decision, Placed)
+    able = {one.pool_id for one in decision.candidates} if placed else set[PoolId]()
+    return len(able) + len(decision.rejected)
+
+
+def _what_scores_mean(job: Job) -> str:
+    if job.demand.policy is Policy.BALANCED:
+        return "score: money, with time, distance and carbon turned into it; least wins"
+    return f"score: what {job.demand.policy} is named after; least wins"
 
 
 def _situation(explanation: Explanation, *, now: float) -> str:
@@ -118,7 +137,9 @@ def _situation(explanation: Explanation, *, now: float) -> str:
     others = len(job.demand.alternatives) - 1
     wants += f" or {others} alternative{'s' * (others > 1)}" if others else ""
     if job.state is JobState.PENDING:
-        return f"{job.name} waits {span(explanation.waiting_s)}: needs {wants}"
+        decision = explanation.decision
+        nobody = "" if decision is None else _nobody(len(decision.rejected))
+        return f"{job.name} waits {span(explanation.waiting_s)}: needs {wants}{nobody}"
     place = f" on {job.attempts[-1].pool_name}" if job.attempts else ""
     why = f": {job.reason}" if job.reason else ""
     ran = ran_s(job, now=now)

@@ -1,9 +1,10 @@
 """A decision as people read it: what was considered, what was chosen, and why not the others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from yunhe.control.plugins.model import Pool
@@ -15,13 +16,82 @@ from yunhe.scheduling.orchestration.model import Candidate, Decision, Placed, Re
 Pools = Mapping[PoolId, Pool]
 
 
-def considered(decision: Decision, pools: Pools) -> RenderableType:
-    """Return every pool that was considered, the chosen one first; one that refused says why on its line."""
+GLANCE = 12
+"""So many pools can be taken in at a glance; of more, the best and the reasons are shown."""
+BEST = 5
+MISSES = 3
+NAMED = 2
+
+
+def considered(decision: Decision, pools: Pools, *, every: bool = False) -> RenderableType:
+    """Return what was considered, the chosen pool first; where there are many, the best and the reasons, or *every* one."""
     fitting = _one_per_pool(decision) if isinstance(decision, Placed) else []
-    rows = [_fitting(candidate, pools, chosen=index == 0) for index, candidate in enumerate(fitting)]
-    rows += [_refusing(rejection, pools) for rejection in decision.rejected]
-    if not rows:
+    if not fitting and not decision.rejected:
         return Text("  no pool is registered; add one with `yunhe pool add`")
+    if every or len(fitting) + len(decision.rejected) <= GLANCE:
+        return _listed(fitting, decision.rejected, pools)
+    parts: list[RenderableType] = []
+    if fitting:
+        parts.append(_listed(fitting[:BEST], (), pools))
+    more = fitting[BEST:]
+    if more:
+        scores = f"{more[0].score:.2f} to {more[-1].score:.2f}" if len(more) > 1 else f"{more[0].score:.2f}"
+        parts.append(Text(f"     {_pools(len(more), 'more ')} would do: score {scores}"))
+    return Group(*parts, *_reasons(decision.rejected))
+
+
+REASONS = {
+    "roomy": "no room",
+    "accepting": "no new work taken",
+    "named": "not among the pools asked for",
+    "fresh": "just failed there",
+    "serving": "for another project",
+    "resident": "outside the regions that data may not leave",
+    "level": "at another level than asked for",
+    "tolerated": "kept for others by a taint",
+    "together": "does not agree with what runs there",
+    "architecture": "another architecture",
+    "labelled": "not labelled as asked for",
+    "affordable": "over the budget",
+    "timely": "too late for the deadline",
+    "reliable": "not reliable enough",
+    "reachable": "too far from its users",
+    "linked": "no network path with enough left",
+}
+
+
+def _reasons(rejected: Sequence[Rejection]) -> list[RenderableType]:
+    """Return why pools refused, rule by rule: how many, and the nearest misses with a few names."""
+    by_rule: dict[str, list[Rejection]] = {}
+    for rejection in rejected:
+        by_rule.setdefault(rejection.rule, []).append(rejection)
+    parts: list[RenderableType] = []
+    for rule, refusals in sorted(by_rule.items(), key=lambda item: -len(item[1])):
+        said: dict[str, list[Rejection]] = {}
+        for refusal in sorted(refusals, key=lambda one: one.miss):
+            said.setdefault(refusal.detail, []).append(refusal)
+        line = Text(f" {_pools(len(refusals)):>9}: {REASONS.get(rule, rule)}")
+        parts.append(line + (Text("; nearest:", style="dim") if len(said) > MISSES else Text()))
+        grid = Table.grid(padding=(0, 3, 0, 0))
+        for detail, ones in list(said.items())[:MISSES]:
+            grid.add_row(" " * 8, detail, _names(ones))
+        parts.append(grid)
+    return parts
+
+
+def _names(refusals: Sequence[Rejection]) -> str:
+    more = len(refusals) - NAMED
+    names = ", ".join(refusal.pool_name for refusal in refusals[: NAMED if more > 1 else NAMED + 1])
+    return names + (f" and {more} more" if more > 1 else "")
+
+
+def _pools(count: int, more: str = "") -> str:
+    return f"{count} {more}pool{'s' * (count != 1)}"
+
+
+def _listed(fitting: Sequence[Candidate], rejected: Sequence[Rejection], pools: Pools) -> Text:
+    rows = [_fitting(candidate, pools, chosen=index == 0) for index, candidate in enumerate(fitting)]
+    rows += [_refusing(rejection, pools) for rejection in rejected]
     heading = {column: column for column in _COLUMNS}
     shown = [column for column in _COLUMNS if any(row.get(column) for row in rows)]
     widths = {column: max(cell_len(row.get(column, "")) for row in [heading, *rows]) for column in shown}

@@ -1,18 +1,31 @@
 """``yunhe simulate``: what would happen, and what another policy would have done."""
 
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from yunhe.entrypoints.cli.connection import connected
+from yunhe.entrypoints.cli.context import current_context
 from yunhe.entrypoints.cli.screen import Format, OutputOption, PlainApp, err, out, print_json, span, table
+from yunhe.entrypoints.client import Client
+from yunhe.kernel.errors import InvalidInputError, NotFoundError
+from yunhe.kernel.ids import PoolId
+from yunhe.kernel.money import Prices, Tier
 from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.orchestration.states import FINAL
 from yunhe.simulator.model import Report
+
+if TYPE_CHECKING:
+    from yunhe.scheduling.perception.snapshot import Snapshot
+    from yunhe.simulator.recorded import Past
 
 app = PlainApp()
 
+MOST_JOBS = 100_000
 BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -22,6 +35,9 @@ def simulate(  # noqa: PLR0913 - one option each
         Path | None, typer.Argument(metavar="[FILE]", help="A trace or a log of tasks; none: generated.")
     ] = None,
     *,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="The jobs that ran on the platform in use, over its pools.")
+    ] = False,
     kind: Annotated[
         str, typer.Option("--kind", "-k", help="log, openb, swf, philly or wfcommons: the form of FILE.")
     ] = "log",
@@ -31,7 +47,8 @@ def simulate(  # noqa: PLR0913 - one option each
     pools: Annotated[int, typer.Option(min=1, help="Pools of a made-up world.")] = 10,
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of a made-up world.")] = 1000,
     tasks: Annotated[
-        int | None, typer.Option(min=1, help="How many tasks to generate, or to take of FILE.")
+        int | None,
+        typer.Option(min=1, help="How many tasks to generate, or to take of FILE or the newest jobs."),
     ] = None,
     rate: Annotated[float, typer.Option(min=0.001, help="Generated tasks per second.")] = 10.0,
     policy: Annotated[
@@ -49,28 +66,37 @@ def simulate(  # noqa: PLR0913 - one option each
       yunhe simulate --tasks 20000 --pools 10 --nodes 500
       yunhe simulate jobs.jsonl --world my-pools -p cheapest -p fastest
       yunhe simulate trace.swf --kind swf --fail pool-003@3600+1800
+      yunhe simulate --recorded -p balanced -p cheapest
     """
     from yunhe.simulator import workloads  # noqa: PLC0415 - heavy
+    from yunhe.simulator.model import PROMPT  # noqa: PLC0415 - heavy
     from yunhe.simulator.run import failure_of  # noqa: PLC0415 - heavy
     from yunhe.simulator.run import simulate as play  # noqa: PLC0415 - heavy
     from yunhe.simulator.worlds import made_up, read_world  # noqa: PLC0415 - heavy
 
-    snapshot = made_up(pools, nodes, seed) if world is None else read_world(world)
-    wanted = (
-        workloads.generated(tasks or 10_000, rate, seed)
-        if workload is None
-        else workloads.read(workload, kind, limit=tasks, seed=seed)
-    )
-    failures = [failure_of(text, snapshot) for text in fail or ()]
     reports: list[Report] = []
+    platform = PROMPT
+    if recorded:
+        past, snapshot = _recorded(tasks, workload, world)
+        wanted, platform = past.workload, past.platform
+        reports.append(past.was)
+    else:
+        snapshot = made_up(pools, nodes, seed) if world is None else read_world(world)
+        wanted = (
+            workloads.generated(tasks or 10_000, rate, seed)
+            if workload is None
+            else workloads.read(workload, kind, limit=tasks, seed=seed)
+        )
+    failures = [failure_of(text, snapshot) for text in fail or ()]
     with _progress() as bar:
-        for one in policy or [Policy.BALANCED]:
-            job = bar.add_task(f"{wanted.name} · {one}", total=len(wanted.tasks))
+        for one in policy or ([None] if recorded else [Policy.BALANCED]):
+            job = bar.add_task(f"{wanted.name} · {one or 'as asked'}", total=len(wanted.tasks))
             reports.append(
                 play(
                     wanted,
                     snapshot,
                     one,
+                    platform=platform,
                     failures=failures,
                     progress=lambda done, _, job=job: bar.update(job, completed=done),
                 )
@@ -78,10 +104,39 @@ def simulate(  # noqa: PLR0913 - one option each
             bar.update(job, completed=len(wanted.tasks))
     if output is Format.JSON:
         print_json(reports)
-        return
+    else:
+        _show(reports, snapshot)
+
+
+def _recorded(limit: int | None, workload: Path | None, world: Path | None) -> "tuple[Past, Snapshot]":
+    """Return the past of the project in use, and the world to play it in: by default its pools as they are now."""
+    from yunhe.simulator.recorded import past_of, world_of  # noqa: PLC0415 - heavy
+    from yunhe.simulator.worlds import read_world  # noqa: PLC0415 - heavy
+
+    if workload is not None:
+        raise InvalidInputError(
+            "There are two workloads.", remedy=f"Give {workload} or --recorded, not both."
+        )
+    context = current_context()
+    with connected(context) as client:
+        jobs = list(islice(client.jobs(project=context.project, states=tuple(FINAL)), limit or MOST_JOBS))
+        pools = client.pools() if world is None else ()
+        prices = {pool.id: tiers for pool in pools if (tiers := _prices(client, pool.id)) is not None}
+    snapshot = world_of(pools, prices) if world is None else read_world(world)
+    return past_of(jobs, float(snapshot.cpu_total_millis.sum()) / 1000), snapshot
+
+
+def _prices(client: Client, pool_id: PoolId) -> dict[Tier, Prices] | None:
+    try:
+        return client.prices(pool_id).tiers
+    except NotFoundError:
+        return None
+
+
+def _show(reports: "list[Report]", snapshot: "Snapshot") -> None:
     console = out()
     console.print(
-        f"{len(wanted.tasks):,} tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} pools"
+        f"{reports[0].tasks:,} tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} pools"
     )
     console.print(table(_HEADINGS, [_row(report) for report in reports]))
     for report in reports:
@@ -119,7 +174,7 @@ def _row(report: Report) -> list[str]:
         span(report.wait_p95_s),
         span(report.turnaround_mean_s),
         span(report.makespan_s),
-        f"{report.cost:,.2f}",
+        "–" if report.cost is None else f"{report.cost:,.2f}",
         "–" if report.carbon_kg is None else f"{report.carbon_kg:,.1f} kg",
         f"{100 * use:.1f} %",
         span(report.simulated_in_s),

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
-from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from yunhe.control.plugins.model import ExecRequest
 from yunhe.entrypoints.client.errors import error_of, unreachable
@@ -42,6 +41,8 @@ class ExecStream:
 
     async def receive(self) -> bytes:
         """Return some of its output; empty once it has ended."""
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - loaded by now
+
         if self.exit_code is not None:
             return b""
         try:
@@ -61,6 +62,7 @@ class ExecStream:
 async def open_exec(address: Address, path: str, request: ExecRequest) -> AsyncGenerator[ExecStream, None]:
     """Run a command; leaving the block ends it."""
     from websockets.asyncio.client import connect  # noqa: PLC0415 - 70 ms that nothing but this needs
+    from websockets.exceptions import WebSocketException  # noqa: PLC0415 - likewise
 
     try:
         opening = await connect(

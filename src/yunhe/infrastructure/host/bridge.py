@@ -15,7 +15,7 @@ from anyio.abc import Process
 from yunhe.agent import OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.bootstrap import MARK
 from yunhe.infrastructure.host.link import Body, Link, last_words
-from yunhe.infrastructure.host.package import agent_file, bootstrap_text
+from yunhe.infrastructure.host.package import AgentFile, agent_file, bootstrap_text
 from yunhe.infrastructure.host.target import HostTarget, LocalHost, SshHost
 from yunhe.kernel.errors import PoolUnreachableError
 
@@ -38,26 +38,32 @@ class Opened(NamedTuple):
     """How much of the agent had to be sent; 0: it was there."""
 
 
-async def open_bridge(target: HostTarget) -> Opened:
-    """Reach the host, take the agent there if need be, start it if need be, and shake hands."""
+async def open_bridge(target: HostTarget, program: AgentFile | None = None) -> Opened:
+    """Reach the host, take the agent there if need be, start it if need be, and shake hands.
+
+    Any *program* that answers to ``bridge --root`` with frames on its standard input and output can take the agent's
+    place.
+    """
+    agent = program or agent_file()
     with anyio.move_on_after(OPEN_WITHIN_S):
-        return await (_open_local(target) if isinstance(target, LocalHost) else _open_ssh(target))
+        return await (
+            _open_local(target, agent) if isinstance(target, LocalHost) else _open_ssh(target, agent)
+        )
     raise PoolUnreachableError(f"The host did not answer within {OPEN_WITHIN_S:g} s.")
 
 
-async def _open_local(target: LocalHost) -> Opened:
+async def _open_local(target: LocalHost, agent: AgentFile) -> Opened:
     root = target.directory()
-    sent_bytes = await anyio.to_thread.run_sync(_put_agent, root)
+    sent_bytes = await anyio.to_thread.run_sync(_put_agent, root, agent)
     python = target.python or sys.executable
-    command = [python, "-I", "-S", str(root / agent_file().name), "bridge", "--root", str(root)]
+    command = [python, "-I", "-S", str(root / agent.name), "bridge", "--root", str(root)]
     command += target.declared.arguments()
     process, words = await _start(command, {**os.environ, **target.environment})
     link = Link(process, words)
     return Opened(link, await _shake_hands(link), sent_bytes)
 
 
-def _put_agent(root: Path) -> int:
-    agent = agent_file()
+def _put_agent(root: Path, agent: AgentFile) -> int:
     path = root / agent.name
     if path.exists() and path.read_bytes() == agent.data:
         return 0
@@ -76,9 +82,8 @@ def _make_enterable(path: Path) -> None:
         path.chmod(0o755)
 
 
-async def _open_ssh(target: SshHost) -> Opened:
-    agent = agent_file()
-    process, words = await _start(ssh_command(target), dict(os.environ))
+async def _open_ssh(target: SshHost, agent: AgentFile) -> Opened:
+    process, words = await _start(ssh_command(target, agent), dict(os.environ))
     try:
         greeting = await _read_greeting(process, words)
         sent_bytes = 0
@@ -96,9 +101,8 @@ async def _open_ssh(target: SshHost) -> Opened:
     return Opened(link, await _shake_hands(link), sent_bytes)
 
 
-def ssh_command(target: SshHost) -> list[str]:
+def ssh_command(target: SshHost, agent: AgentFile) -> list[str]:
     """Return the command that reaches the host; the far shell sees one constant with quoted arguments."""
-    agent = agent_file()
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": CONNECT_WITHIN_S,

@@ -27,7 +27,7 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.infrastructure.host.bridge import Opened, open_bridge
 from yunhe.infrastructure.host.link import Body, Exchange, Frame, Link
-from yunhe.infrastructure.host.package import agent_file
+from yunhe.infrastructure.host.package import AgentFile, agent_file
 from yunhe.infrastructure.host.target import HostTarget
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import AllocationId
@@ -206,6 +206,10 @@ class HostEngine:
 
     # The agent itself
 
+    def program(self) -> AgentFile:
+        """Return what is taken to the host and answers there."""
+        return agent_file()
+
     async def hello(self) -> Body:
         """Return what the agent said of itself: its version, digest, process ID and boot ID."""
         await self._link()
@@ -213,7 +217,7 @@ class HostEngine:
 
     async def upgrade(self) -> None:
         """Have the agent become the one of this installation; its tasks are not touched."""
-        agent = agent_file()
+        agent = self.program()
         link = await self._link()
         body = {"digest": agent.digest, "size_bytes": len(agent.data)}
         exchange = link.exchange("upgrade", body)
@@ -252,7 +256,7 @@ class HostEngine:
                     f"The host cannot be reached; it is tried again in {wait_s:.1f} s."
                 )
             try:
-                self._opened = await open_bridge(self._target)
+                self._opened = await open_bridge(self._target, self.program())
             except PoolUnreachableError:
                 wait_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2**self._failures)
                 self._failures += 1

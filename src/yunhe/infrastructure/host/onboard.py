@@ -56,7 +56,7 @@ async def onboard(target: HostTarget) -> AsyncIterator[Check]:
     try:
         opened = await open_bridge(target)
     except YunheError as error:
-        for check in _checks_before(error.problem, local=isinstance(target, LocalHost)):
+        for check in checks_before(error.problem, local=isinstance(target, LocalHost)):
             yield check
         return
     try:
@@ -85,7 +85,7 @@ async def _checks_after(opened: Opened, *, local: bool) -> AsyncIterator[Check]:
     yield Check(step="capacity", ok=True, detail=words)
 
 
-def _checks_before(problem: str, *, local: bool) -> list[Check]:
+def checks_before(problem: str, *, local: bool) -> list[Check]:
     """Return the checks that must have passed, and the one that *problem* tells of."""
     failed, remedy = (
         ("agent started", "See agent.log in the agent's root.") if local else ("reachable", _NOT_REACHED)

@@ -26,10 +26,21 @@ class AgentFile(NamedTuple):
 @cache
 def agent_file() -> AgentFile:
     """Return the agent, packed from the package of this installation."""
-    members = {"__main__.py": _MAIN, "yunhe/__init__.py": b""}
-    for source in resources.files("yunhe.agent").iterdir():
+    return pack({"__main__.py": _MAIN, **sources_of("yunhe.agent")})
+
+
+def sources_of(package: str) -> dict[str, bytes]:
+    """Return the modules of *package*, by their names in an archive; the packages above it are empty there."""
+    parts = package.split(".")
+    members = {f"{'/'.join(parts[:depth])}/__init__.py": b"" for depth in range(1, len(parts))}
+    for source in resources.files(package).iterdir():
         if source.name.endswith(".py"):
-            members[f"yunhe/agent/{source.name}"] = source.read_bytes()
+            members[f"{'/'.join(parts)}/{source.name}"] = source.read_bytes()
+    return members
+
+
+def pack(members: dict[str, bytes]) -> AgentFile:
+    """Return one file that Python runs."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(members):

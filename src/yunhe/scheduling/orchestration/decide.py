@@ -102,7 +102,7 @@ def considered(
                 fits.append(fit)
             elif pool not in refused:
                 refusal = refusal_in(cycle, demand, option, index, pool)
-                refused[pool] = Rejection(facts.id, facts.name, refusal.rule, refusal.detail)
+                refused[pool] = Rejection(facts.id, facts.name, *refusal)
     fits.sort(key=lambda fit: _order(demand, fit))
     able = {fit.pool for fit in fits}
     candidates = tuple(_candidate(demand, cycle, fit) for fit in fits)

@@ -3,12 +3,20 @@
 import msgspec
 
 from yunhe.control.plugins.model import Meters
-from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
+from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import Tier
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.states import JobState
 
-__all__ = ["ALLOCATION_METERED", "JOB_ASKED", "JOB_CHANGED", "AllocationMetered", "JobChanged", "Meters"]
+__all__ = [
+    "ALLOCATION_METERED",
+    "JOB_ASKED",
+    "JOB_CHANGED",
+    "AllocationMetered",
+    "JobChanged",
+    "Meters",
+    "Placing",
+]
 
 JOB_CHANGED = "scheduling.job-changed.v1"
 JOB_ASKED = "scheduling.job-asked.v1"
@@ -16,12 +24,23 @@ JOB_ASKED = "scheduling.job-asked.v1"
 ALLOCATION_METERED = "scheduling.allocation-metered.v1"
 
 
-class JobChanged(msgspec.Struct, frozen=True, kw_only=True):
+class Placing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job was placed, and what was known then."""
+
+    pool_id: PoolId
+    node_id: NodeId
+    knew: int
+    """The last event that had happened for whoever decided: the log up to there gives the same decision again."""
+
+
+class JobChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job is in another state."""
 
     job_id: JobId
     project_id: ProjectId
     state: JobState
+    placing: Placing | None = None
+    """With ``starting``."""
 
 
 class AllocationMetered(msgspec.Struct, frozen=True, kw_only=True):

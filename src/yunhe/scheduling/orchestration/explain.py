@@ -46,11 +46,13 @@ def _shortage(cycle: Cycle, demand: Demand, option: Option, resources: Resources
         refusals = Counter(_node_refusal(cycle, demand, option, int(row)) for row in rows[:: _stride(rows)])
         refusal = refusals.most_common(1)[0][0]
         return refusal or Refusal("roomy", "has no node that may take it")
-    nearest = _nearest(cycle, option, allowed)
+    nearest, miss = _nearest(cycle, option, allowed)
     if demand.members > 1 and _fits(cycle, option, nearest):
         found = cycle.count_in(demand, option, (pool,))
-        return Refusal("roomy", f"{demand.members} asked together, room for {found}")
-    return Refusal("roomy", ", ".join(short_of(cycle, resources, nearest)) or "no device has enough left")
+        missing = 1 - found / demand.members
+        return Refusal("roomy", f"{demand.members} asked together, room for {found}", missing)
+    short = ", ".join(short_of(cycle, resources, nearest)) or "no device has enough left"
+    return Refusal("roomy", short, miss)
 
 
 def _stride(rows: IntArray) -> int:
@@ -70,14 +72,16 @@ def _allowed(cycle: Cycle, option: Option, rows: IntArray) -> IntArray:
     return np.flatnonzero(ok)
 
 
-def _nearest(cycle: Cycle, option: Option, rows: IntArray) -> int:
-    """Return the node that lacks the fewest dimensions, then the least of them."""
+def _nearest(cycle: Cycle, option: Option, rows: IntArray) -> tuple[int, float]:
+    """Return the node that lacks the fewest dimensions, then the least of them, and how far it is from fitting."""
     lacks, lack = np.zeros(rows.size), np.zeros(rows.size)
     for column, asked in enumerate(option.ask.amount.tolist()):
         short = asked - cycle.room.free[rows, column]
         lacks += short > 0
         lack += np.maximum(short, 0) / max(asked, 1)
-    return int(rows[np.argmin(lacks * 1000 + lack)])
+    misses = lacks * 1000 + lack
+    best = int(np.argmin(misses))
+    return int(rows[best]), float(misses[best])
 
 
 def _fits(cycle: Cycle, option: Option, row: int) -> bool:
@@ -146,7 +150,7 @@ def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
             return None
         short = ", ".join(short_of(cycle, alternative.resources, row)) or "no device has enough left"
         refusals.append(refusal or Refusal("roomy", short))
-    return Rejection(facts.id, facts.name, refusals[0].rule, refusals[0].detail)
+    return Rejection(facts.id, facts.name, *refusals[0])
 
 
 def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
@@ -174,6 +178,8 @@ class Change(NamedTuple):
 
     size: float
     text: str
+    what: str
+    """Which thing: of several changes of one thing only the least is worth saying."""
 
 
 def smallest_change(demand: Demand, cycle: Cycle) -> str:
@@ -181,8 +187,14 @@ def smallest_change(demand: Demand, cycle: Cycle) -> str:
     changes = sorted(
         change for index in range(len(demand.alternatives)) for change in _changes(demand, cycle, index)
     )
-    texts = list(dict.fromkeys(change.text for change in changes))
-    return ", or ".join(texts[:2])
+    least: dict[str, Change] = {}
+    for change in changes:
+        least.setdefault(change.what, change)
+    texts: list[str] = []
+    for best in list(least.values())[:2]:
+        pools = sum(change.what == best.what and change.size == best.size for change in changes)
+        texts.append(best.text + (f" ({pools} pools do)" if pools > 1 and ": " in best.text else ""))
+    return ", or ".join(texts)
 
 
 def _changes(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
@@ -217,13 +229,13 @@ def _allow(cycle: Cycle, pool: int, rule: str) -> Change | None:
     facts = cycle.snapshot.pools[pool]
     place = facts.place
     if rule == "named":
-        return Change(0.3, f"allow pool {facts.name}")
+        return Change(0.3, f"allow pool {facts.name}", rule)
     if rule == "tolerated":
-        return Change(0.4, f"tolerate {', '.join(facts.taints)}: {facts.name} has room")
+        return Change(0.4, f"tolerate {', '.join(facts.taints)}: {facts.name} has room", rule)
     if rule == "level" and place is not None and place.level is not None:
-        return Change(0.5, f"allow level {place.level}: {facts.name} has room")
+        return Change(0.5, f"allow level {place.level}: {facts.name} has room", rule)
     if rule == "resident" and place is not None:
-        return Change(0.9, f"allow region {place.region}: {facts.name} has room")
+        return Change(0.9, f"allow region {place.region}: {facts.name} has room", rule)
     return None
 
 
@@ -236,13 +248,16 @@ def _raise(demand: Demand, option: Option, pool: int, rule: str) -> Change | Non
     if rule == "affordable" and demand.budget_micros is not None:
         return _budget(float(total_cost(table)[pool]), demand.budget_micros, "")
     if rule == "timely":
-        return Change(0.5, f"a deadline {show_duration(float(ready_after_s(table)[pool]))} from now")
+        ready_s = float(ready_after_s(table)[pool])
+        return Change(0.5 + ready_s / 1e9, f"a deadline {show_duration(ready_s)} from now", rule)
     if rule == "reliable" and not np.isnan(term(table, "risk")[pool]):
         kept = 1 - float(term(table, "risk")[pool])
-        return Change(0.5 + (demand.reliability_min or 0) - kept, f"a reliability of {kept * 100:.4g} %")
+        return Change(
+            0.5 + (demand.reliability_min or 0) - kept, f"a reliability of {kept * 100:.4g} %", rule
+        )
     if rule == "reachable" and demand.max_latency_ms and not np.isnan(term(table, "latency_ms")[pool]):
         latency = float(term(table, "latency_ms")[pool])
-        return Change(latency / demand.max_latency_ms - 1, f"a latency of {latency:.0f} ms")
+        return Change(latency / demand.max_latency_ms - 1, f"a latency of {latency:.0f} ms", rule)
     return None
 
 
@@ -250,7 +265,7 @@ def _budget(cost: float, budget_micros: int, per: str) -> Change | None:
     if np.isnan(cost):
         return None
     size = cost * MICROS / max(budget_micros, 1) - 1
-    return Change(size, f"a budget of {show_money(round(cost * MICROS))}{per}")
+    return Change(size, f"a budget of {show_money(round(cost * MICROS))}{per}", "affordable")
 
 
 def _reductions(
@@ -265,7 +280,8 @@ def _reductions(
     if demand.members > 1:
         found = cycle.count_in(demand, option, (pool,))
         if found:
-            yield Change(1 - found / demand.members, f"ask for {found} members: {name} has room for them")
+            text = f"ask for {found} members: {name} has room for them"
+            yield Change(1 - found / demand.members, text, "members")
         return
     ask = option.ask.amount
     resources = demand.alternatives[alternative].resources
@@ -286,6 +302,7 @@ def _reductions(
             yield Change(
                 1 - most / int(ask[column]),
                 f"ask for {text}{what}: {name} has {'them' if column == 0 else 'it'} free",
+                f"amount {column}",
             )
 
 
@@ -299,5 +316,7 @@ def _fewer_devices(cycle: Cycle, resources: Resources, rows: IntArray, name: str
     )
     if 0 < have < wanted.milli:
         yield Change(
-            1 - have / wanted.milli, f"ask for {have / 1000:g} × {wanted.kind}: {name} has that free"
+            1 - have / wanted.milli,
+            f"ask for {have / 1000:g} × {wanted.kind}: {name} has that free",
+            "accelerators",
         )

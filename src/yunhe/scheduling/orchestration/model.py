@@ -140,6 +140,8 @@ class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
     pool_name: str
     rule: str
     detail: str
+    miss: float = 0.0
+    """How far from fitting, where that can be said: of the refusals of one rule, the least is the nearest miss."""
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -21,6 +21,7 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import store
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.decide import decide_in, place_in
+from yunhe.scheduling.orchestration.events import Placing
 from yunhe.scheduling.orchestration.model import Placed, Waiting
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.orchestration.store import AllocationState
@@ -43,7 +44,9 @@ Taken = Callable[[JobId, int], None]
 class Sitting:
     """One look at the world and the decisions made on it, each seeing the room that earlier ones left."""
 
-    def __init__(self, snapshot: Snapshot, promised: dict[NodeId, Resources]) -> None:
+    def __init__(self, snapshot: Snapshot, promised: dict[NodeId, Resources], knew: int) -> None:
+        self.knew = knew
+        """The last event that had happened."""
         self.totals = _totals(snapshot, promised)
         self.waiting: dict[str, Waiting] = {}
         """By shape: jobs of one shape wait for the same thing, so one answer serves them all."""
@@ -115,8 +118,8 @@ class Placer:
         """Go through the pending jobs once, and return how many were placed."""
         if not await self._database.read(_anything_pending):
             return 0
-        promised = await self._database.read(store.promised)
-        sitting = Sitting(await self._perception.snapshot(promised), promised)
+        promised, knew = await self._database.read(store.known)
+        sitting = Sitting(await self._perception.snapshot(promised), promised, knew)
         sitting.learn_from(self._before)
         self._before = sitting
         after = ""
@@ -133,7 +136,7 @@ class Placer:
             await self._explain(sitting.waiting)
         if sitting.placed:
             failpoint("place-before-commit")
-            taken = await self._database.write(lambda c: self._write(c, sitting.placed, sitting.totals))
+            taken = await self._database.write(lambda c: self._write(c, sitting))
             failpoint("place-after-commit")
             for job_id, token in taken:
                 self._taken(job_id, token)
@@ -148,24 +151,22 @@ class Placer:
             now = self._clock()
             await self._database.write(lambda c: store.write_wait_reasons(c, changed, now))
 
-    def _write(
-        self, connection: Connection, placed: list[tuple[AnyRow, Placed]], totals: dict[NodeId, Resources]
-    ) -> list[tuple[JobId, int]]:
-        nodes = sorted({decision.assignments[0].node_id for _, decision in placed})
+    def _write(self, connection: Connection, sitting: Sitting) -> list[tuple[JobId, int]]:
+        nodes = sorted({decision.assignments[0].node_id for _, decision in sitting.placed})
         _lock(connection, nodes)
         promised = store.promised(connection, nodes)
         taken: list[tuple[JobId, int]] = []
-        for row, decision in placed:
+        for row, decision in sitting.placed:
             goes = decision.assignments[0]
             held = promised.get(goes.node_id, Resources())
-            if not totals[goes.node_id].covers(held.plus(goes.resources)):
+            if not sitting.totals[goes.node_id].covers(held.plus(goes.resources)):
                 continue  # another process gave the room away since the snapshot; the next cycle decides anew
-            if self._take(connection, row, decision):
+            if self._take(connection, row, decision, sitting.knew):
                 promised[goes.node_id] = held.plus(goes.resources)
                 taken.append((JobId(row.id), row.lease_token + 1))
         return taken
 
-    def _take(self, connection: Connection, row: AnyRow, decision: Placed) -> bool:
+    def _take(self, connection: Connection, row: AnyRow, decision: Placed, knew: int) -> bool:
         """Make a pending job ours with an allocation; False when it is not pending any more."""
         now = self._clock()
         allocation_id = AllocationId(new_id("alloc", now))
@@ -204,7 +205,8 @@ class Placer:
                 meters=msgspec.json.encode(Meters()),
             )
         )
-        store.tell(connection, JobId(row.id), row.project_id, JobState.STARTING, now)
+        at = Placing(pool_id=goes.pool_id, node_id=goes.node_id, knew=knew)
+        store.tell_placed(connection, JobId(row.id), row.project_id, now, at)
         return True
 
 
@@ -256,6 +258,7 @@ def _reason(decision: Waiting) -> str:
     """Say in one line why a job waits: the nearest misses first."""
     if not decision.rejected:
         return "no pool is connected; add one: yunhe pool add"
-    shown = "; ".join(f"{r.pool_name}: {r.detail}" for r in decision.rejected[:3])
+    nearest = sorted(decision.rejected, key=lambda no: (no.rule != "roomy", no.miss))
+    shown = "; ".join(f"{r.pool_name}: {r.detail}" for r in nearest[:3])
     more = len(decision.rejected) - 3
     return shown + (f"; and {more} more pools" if more > 0 else "")

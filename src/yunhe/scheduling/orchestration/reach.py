@@ -59,6 +59,8 @@ class Refusal(NamedTuple):
 
     rule: str
     detail: str
+    miss: float = 0.0
+    """How far from fitting, where that can be said."""
 
 
 @dataclass(eq=False)

@@ -19,6 +19,7 @@ from yunhe.scheduling.orchestration.events import (
     JOB_CHANGED,
     AllocationMetered,
     JobChanged,
+    Placing,
 )
 from yunhe.scheduling.orchestration.jobs import Attempt, Job, JobFilter, JobOrder, JobPage
 from yunhe.scheduling.orchestration.model import Demand
@@ -134,6 +135,19 @@ def tell(connection: Connection, job_id: JobId, project_id: ProjectId, state: Jo
     """Append the fact that a job changed."""
     fact = JobChanged(job_id=job_id, project_id=project_id, state=state)
     outbox.append(connection, JOB_CHANGED, job_id, now, fact)
+
+
+def tell_placed(
+    connection: Connection, job_id: JobId, project_id: ProjectId, now: float, at: Placing
+) -> None:
+    """Append the fact that a job was placed."""
+    fact = JobChanged(job_id=job_id, project_id=project_id, state=JobState.STARTING, placing=at)
+    outbox.append(connection, JOB_CHANGED, job_id, now, fact)
+
+
+def known(connection: Connection) -> tuple[dict[NodeId, Resources], int]:
+    """Return what is promised on each node, and the last event that this takes account of."""
+    return promised(connection), outbox.newest(connection)
 
 
 def meter(connection: Connection, held: Held, meters: Meters, now: float, *, final: bool) -> None:

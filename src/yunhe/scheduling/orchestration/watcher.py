@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.model import Observed
-from yunhe.kernel.errors import YunheError
+from yunhe.kernel.errors import NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 
 WAIT_S = 15.0
@@ -70,6 +70,13 @@ class Watcher:
             look = self._looks[pool_id] = self._looks.get(pool_id, 0) + 1
             try:
                 observation = await self._plugins.observe(pool_id, beyond=version, wait_s=WAIT_S)
+            except NotFoundError:
+                # The pool was removed: what was last seen of its allocations says nothing any more.
+                for allocation_id in self._seen.pop(pool_id, {}):
+                    self._poke(allocation_id)
+                version = -1
+                await anyio.sleep(RETRY_S)
+                continue
             except YunheError as error:
                 log.info("observe failed, will retry", extra={"pool": pool_id, "problem": str(error)})
                 version = -1

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Pool, PoolNode, PoolState, UsageMinute
+from yunhe.control.plugins.model import PoolState, UsageMinute
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
@@ -17,7 +17,8 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
 from yunhe.scheduling.perception.graph import build_graph
 from yunhe.scheduling.perception.model import ResourceGraph
-from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
+from yunhe.scheduling.perception.seen import node_facts, pool_facts
+from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
 from yunhe.storage import leases
 from yunhe.storage.database import Database, insert_if_missing
 
@@ -42,9 +43,9 @@ class PerceptionService:
         prices = await self._database.read(store.read_prices)
         now = self._clock()
         return build_snapshot(
-            [_pool_facts(pool, prices.get(pool.id)) for pool in pools],
+            [pool_facts(pool, prices.get(pool.id)) for pool in pools],
             [
-                _node_facts(node, promised.get(node.id, NOTHING))
+                node_facts(node, promised.get(node.id, NOTHING))
                 for pool in pools
                 for node in pool.nodes
                 if node.ready and not node.cordoned
@@ -127,38 +128,3 @@ class UsageFeed:
 
         failpoint("usage-before-commit")
         await self._database.write(keep)
-
-
-def _pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
-    why_not = _why_not(pool)
-    return PoolFacts(
-        id=pool.id,
-        name=pool.spec.name,
-        place=pool.spec.place,
-        prices=prices,
-        only_project=pool.spec.only_project,
-        accepts=not why_not,
-        why_not=why_not,
-    )
-
-
-def _why_not(pool: Pool) -> str:
-    """Say why a pool takes no new work; empty: it does."""
-    if pool.state is not PoolState.READY:
-        return f"{pool.state}: {pool.reason}".removesuffix(": ")
-    if pool.nodes and all(node.cordoned for node in pool.nodes):
-        return "every node is cordoned"
-    return ""
-
-
-def _node_facts(node: PoolNode, promised: Resources) -> NodeFacts:
-    free = Resources(
-        cpu_millis=node.total.cpu_millis - promised.cpu_millis,
-        memory_mib=node.total.memory_mib - promised.memory_mib,
-        disk_mib=node.total.disk_mib - promised.disk_mib,
-        accelerators=tuple(
-            type(a)(a.kind, a.milli - promised.accelerator_milli(a.kind), a.memory_mib)
-            for a in node.total.accelerators
-        ),
-    )
-    return NodeFacts(id=node.id, pool_id=node.pool_id, total=node.total, free=free)

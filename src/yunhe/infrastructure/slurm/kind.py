@@ -1,0 +1,31 @@
+"""Slurm sites as a kind of engine."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from yunhe.infrastructure.contract.engine import Engine
+from yunhe.infrastructure.contract.kind import Check, Target
+from yunhe.infrastructure.slurm.engine import SlurmEngine
+from yunhe.infrastructure.slurm.onboard import onboard
+from yunhe.infrastructure.slurm.target import read_target
+
+
+class SlurmKind:
+    """Connects to Slurm sites."""
+
+    async def onboard(self, target: Target) -> AsyncIterator[Check]:
+        """Yield each step of getting a site ready, with how long it took."""
+        began = time.monotonic()
+        async for check in onboard(read_target(target)):
+            now = time.monotonic()
+            yield msgspec.structs.replace(check, seconds=now - began)
+            began = now
+
+    @asynccontextmanager
+    async def connect(self, target: Target) -> AsyncGenerator[Engine]:
+        """Hold a connection that mends itself."""
+        async with SlurmEngine(read_target(target)) as engine:
+            yield engine

@@ -1,0 +1,148 @@
+"""A command beside a running job: srun puts it into the job's own allocation, on its node and in its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from typing import Any
+
+from yunhe.agent.calls import Call
+from yunhe.agent.crew import Crew
+from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
+from yunhe.agent.handles import read_handle, write_handle
+from yunhe.agent.refusals import CONFLICT, Refusal
+from yunhe.agent.runs import Run
+from yunhe.agent.wrapper import COULD_NOT_START
+from yunhe.infrastructure.slurm.site.job import task_environment
+from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
+from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
+from yunhe.infrastructure.slurm.site.watch import Watch
+
+END_WITHIN_S = 3.0
+
+
+class Beside:
+    """The verb that runs a command beside a job."""
+
+    def __init__(self, ledger: Ledger, slurm: Slurm, watch: Watch, settings: Settings, program: str) -> None:
+        self._ledger = ledger
+        self._slurm = slurm
+        self._watch = watch
+        self._python = settings.python
+        self._program = program
+
+    async def run(self, call: Call) -> None:
+        """Run the command of *call*; it ends when the caller leaves."""
+        run = self._ledger.known(call.body["allocation_id"])
+        seen = self._watch.look(run.id)
+        if seen is None or seen["phase"] != "running":
+            raise Refusal(CONFLICT, f"{run.id} is {seen['phase'] if seen else 'unknown'}, not running.")
+        tty = call.body.get("tty", False)
+        ours, theirs = _open_terminal(call) if tty else _open_pipes()
+        held = set(ours)
+        crew = Crew()
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            try:
+                process = self._start(run, call.body["argv"], theirs, tty=tty)
+            finally:
+                for handle in set(theirs):
+                    os.close(handle)
+            crew.start(_feed(call, ours[0], held, tty=tty))
+            while True:
+                piece = await read_handle(ours[1], CHUNK_BYTES)
+                if not piece:
+                    break
+                await call.part({}, piece)
+            code = await asyncio.get_event_loop().run_in_executor(None, process.wait)
+        finally:
+            await crew.dismiss()
+            for handle in held:
+                os.close(handle)
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)  # srun ends its step, then itself
+                asyncio.get_event_loop().run_in_executor(None, _reap, process)
+        await call.answer({"exit_code": code if code >= 0 else 128 - code})
+
+    def _start(
+        self, run: Run, argv: list[str], theirs: tuple[int, int], *, tty: bool
+    ) -> subprocess.Popen[bytes]:
+        words = [f"--jobid={job_number(run)}", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet"]
+        words += ["--pty"] if tty else []
+        inside = [self._python, "-I", "-S", self._program, "beside", "--run", run.path, "--", *argv]
+        return subprocess.Popen(
+            [self._slurm.path("srun"), *words, *inside],
+            stdin=theirs[0],
+            stdout=theirs[1],
+            stderr=subprocess.DEVNULL,  # what the command itself says there comes with its output
+            env=self._slurm.environment,
+            start_new_session=True,
+        )
+
+
+def become_command(path: str, argv: list[str]) -> int:
+    """Become the command, on the compute node: in the task's directory and environment, without its secrets."""
+    run = Run(os.path.dirname(path), os.path.basename(path))
+    claim = run.record("claim")
+    os.dup2(1, 2)
+    if claim is None:
+        sys.stderr.write(f"there is no claim in {path}\n")
+        return COULD_NOT_START
+    environment = task_environment(run, claim, {})
+    environment.setdefault("TERM", os.environ.get("TERM", "xterm-256color"))
+    try:
+        os.chdir(run.work)
+        os.execvpe(argv[0], argv, environment)
+    except OSError as fault:
+        sys.stderr.write(f"{argv[0]}: {fault.strerror}\n")
+    return COULD_NOT_START + 2
+
+
+def _reap(process: subprocess.Popen[Any]) -> None:
+    try:
+        process.wait(END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _open_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    input_reader, input_writer = os.pipe()
+    output_reader, output_writer = os.pipe()
+    return (input_writer, output_reader), (input_reader, output_writer)
+
+
+def _open_terminal(call: Call) -> tuple[tuple[int, int], tuple[int, int]]:
+    master, slave = pty.openpty()
+
+    def set_size(rows: int, columns: int) -> None:
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    set_size(call.body.get("rows", 24), call.body.get("columns", 80))
+    call.on_window = set_size
+    return (master, master), (slave, slave)
+
+
+async def _feed(call: Call, handle: int, held: set[int], *, tty: bool) -> None:
+    """Pass on what the caller types until they end it; on a terminal the end is a character."""
+    await call.grant(INITIAL_CREDIT)
+    while True:
+        piece = await call.receive_patiently()
+        try:
+            if piece or tty:
+                await write_handle(handle, piece or b"\x04")
+        except BrokenPipeError:
+            return
+        if not piece:
+            if not tty:
+                held.discard(handle)
+                os.close(handle)
+            return
+        await call.grant(1)

@@ -1,0 +1,102 @@
+"""What stands in the way of a cluster has its own message and remedy; what is in order is seen step by step."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engines.kubernetes.cluster import READER, Cluster, free_ports
+from yunhe.infrastructure.contract.kind import Check, Target
+from yunhe.infrastructure.kubernetes.kind import KubernetesKind
+
+pytestmark = [pytest.mark.anyio, pytest.mark.engine, pytest.mark.drives("kubernetes API server")]
+
+
+async def checks(kubeconfig: Path, **options: str) -> list[Check]:
+    target = Target(options={"kubeconfig": str(kubeconfig), **options})
+    return [check async for check in KubernetesKind().onboard(target)]
+
+
+def changed(kubeconfig: Path, folder: Path, **changes: str) -> Path:
+    config = yaml.safe_load(kubeconfig.read_text())
+    for name, value in changes.items():
+        section = config["clusters"][0]["cluster"] if name == "server" else config["users"][0]["user"]
+        section[name] = value
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+async def test_a_cluster_that_is_in_order_passes_every_check(kubernetes_cluster: Cluster) -> None:
+    done = await checks(kubernetes_cluster.kubeconfig())
+    assert all(check.ok for check in done), done
+    steps = [
+        "kubeconfig read",
+        "reachable",
+        "credentials accepted",
+        "version",
+        "permissions",
+        "pod admitted",
+        "usage",
+    ]
+    assert [check.step for check in done] == steps
+    by_certificate = await checks(kubernetes_cluster.kubeconfig(by_certificate=True))
+    assert [check.step for check in by_certificate] == steps
+
+
+async def test_wrong_credentials_are_told_apart(kubernetes_cluster: Cluster, tmp_path: Path) -> None:
+    done = await checks(changed(kubernetes_cluster.kubeconfig(), tmp_path, token="wrong"))
+    assert (done[-1].step, done[-1].ok) == ("credentials accepted", False)
+    assert "401" in done[-1].detail
+    assert "credentials" in done[-1].remedy
+
+
+async def test_a_cluster_that_is_not_there_is_told_apart(kubernetes_cluster: Cluster, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    nowhere = f"https://127.0.0.1:{port}"
+    done = await checks(changed(kubernetes_cluster.kubeconfig(), tmp_path, server=nowhere))
+    assert (done[-1].step, done[-1].ok) == ("reachable", False)
+    assert nowhere in done[-1].remedy
+
+
+async def test_each_missing_permission_is_named_with_the_role_to_apply(kubernetes_cluster: Cluster) -> None:
+    done = await checks(kubernetes_cluster.kubeconfig(READER))
+    assert (done[-1].step, done[-1].ok) == ("permissions", False)
+    assert "create pods" in done[-1].detail
+    assert "list nodes" not in done[-1].detail, "what we may is not named"
+    roles = list(yaml.safe_load_all(done[-1].remedy.partition("\n")[2]))
+    assert [role["kind"] for role in roles] == ["ClusterRole", "ClusterRoleBinding"]
+
+
+async def test_the_role_that_is_printed_suffices(kubernetes_cluster: Cluster) -> None:
+    remedy = (await checks(kubernetes_cluster.kubeconfig(READER)))[-1].remedy
+    role, binding = yaml.safe_load_all(remedy.partition("\n")[2])
+    binding["subjects"][0]["name"] = READER
+    base = "/apis/rbac.authorization.k8s.io/v1"
+    with kubernetes_cluster.client() as client:
+        client.post(f"{base}/clusterroles", json=role).raise_for_status()
+        client.post(f"{base}/clusterrolebindings", json=binding).raise_for_status()
+        try:
+            done = await checks(kubernetes_cluster.kubeconfig(READER))
+            assert all(check.ok for check in done), done
+            target = Target(options={"kubeconfig": str(kubernetes_cluster.kubeconfig(READER))})
+            async with KubernetesKind().connect(target) as engine:
+                assert (await engine.inventory()).nodes
+        finally:
+            client.delete(f"{base}/clusterrolebindings/yunhe")
+            client.delete(f"{base}/clusterroles/yunhe")
+
+
+async def test_a_pod_that_the_cluster_would_refuse_is_found_out_without_making_one(
+    kubernetes_cluster: Cluster,
+) -> None:
+    with kubernetes_cluster.client() as client:
+        name = "strict"
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        client.post(
+            "/api/v1/namespaces", json={"metadata": {"name": name, "labels": labels}}
+        ).raise_for_status()
+        done = await checks(kubernetes_cluster.kubeconfig(), namespace=name)
+        assert (done[-1].step, done[-1].ok) == ("pod admitted", False)
+        assert "PodSecurity" in done[-1].detail
+        assert client.get(f"/api/v1/namespaces/{name}/pods").json()["items"] == []
