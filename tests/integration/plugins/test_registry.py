@@ -13,6 +13,7 @@ from plugin_processes import FAKE_MANIFEST
 
 from integration.api.serving import Served, serving
 from integration.plugins.processes import (
+    FAKE_MANIFEST,
     add_pool,
     fake_folder,
     plugin,
