@@ -58,8 +58,8 @@ def _be(spec: dict[str, Any], report: int, root: int) -> None:
             _build_root(spec)
         Path(spec["directory"]).mkdir(parents=True, exist_ok=True)
         os.chdir(spec["directory"])
+        os.setsid()  # as container runtimes do: a signal to its own group must not reach us
         if spec["terminal"]:
-            os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _become(spec["user"])
         os.set_inheritable(report, False)

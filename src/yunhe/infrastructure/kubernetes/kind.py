@@ -1,0 +1,33 @@
+"""Kubernetes as a kind of engine: a cluster that a kubeconfig, or the pod we run in, gives access to."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from yunhe.infrastructure.contract.engine import Engine
+from yunhe.infrastructure.contract.kind import Check, Target
+from yunhe.infrastructure.kubernetes.settings import read_settings
+
+
+class KubernetesKind:
+    """Connects to clusters."""
+
+    async def onboard(self, target: Target) -> AsyncIterator[Check]:
+        """Yield each thing a cluster must give us, with how long it took to find out."""
+        from yunhe.infrastructure.kubernetes.onboard import onboard  # noqa: PLC0415 - not before it is needed
+
+        began = time.monotonic()
+        async for check in onboard(read_settings(target)):
+            now = time.monotonic()
+            yield msgspec.structs.replace(check, seconds=now - began)
+            began = now
+
+    @asynccontextmanager
+    async def connect(self, target: Target) -> AsyncGenerator[Engine]:
+        """Hold a connection that mends itself."""
+        from yunhe.infrastructure.kubernetes.engine import open_engine  # noqa: PLC0415 - not before it is needed
+
+        async with open_engine(read_settings(target)) as engine:
+            yield engine

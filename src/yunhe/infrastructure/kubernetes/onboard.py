@@ -1,0 +1,191 @@
+"""The first contact with a cluster, one named check after the other; the first that fails is the last."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from yunhe.infrastructure.contract.kind import Check
+from yunhe.infrastructure.contract.model import LaunchOrder, Step
+from yunhe.infrastructure.kubernetes.client import Api
+from yunhe.infrastructure.kubernetes.facts import find_out, may, read_version, who_am_i
+from yunhe.infrastructure.kubernetes.kubeconfig import Access, read_access
+from yunhe.infrastructure.kubernetes.objects import collection, pod_body
+from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.kernel.errors import UnauthenticatedError, YunheError
+from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
+from yunhe.kernel.resources import Resources
+
+OLDEST = (1, 29)
+PROBE_NAMESPACE = "default"
+
+
+class Need(NamedTuple):
+    """A right we cannot do without."""
+
+    resource: str
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    cluster_wide: bool = False
+
+    @property
+    def name(self) -> str:
+        """The resource as roles write it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+NEEDS = (
+    Need("configmaps", ("get", "list", "watch", "create", "patch")),
+    Need("pods", ("get", "list", "watch", "create", "patch", "delete")),
+    Need("pods", ("get",), "log"),
+    Need("pods", ("create", "get"), "exec"),
+    Need("pods", ("patch",), "resize"),
+    Need("secrets", ("create", "delete")),
+    Need("serviceaccounts", ("get", "create", "patch")),
+    Need("namespaces", ("get", "create", "patch"), cluster_wide=True),
+    Need("nodes", ("get", "list", "watch"), cluster_wide=True),
+)
+OPTIONAL = (
+    Need("resourcequotas", ("get", "list")),
+    Need("nodes", ("get",), "proxy", cluster_wide=True),
+)
+
+
+async def onboard(settings: Settings) -> AsyncIterator[Check]:
+    """Try everything a cluster must give us, in order, and yield each result."""
+    try:
+        access = read_access(settings.context, settings.kubeconfig)
+    except YunheError as error:
+        problems = "; ".join(map(str, error.fields))
+        yield Check(step="kubeconfig read", ok=False, detail=problems or error.problem, remedy=error.remedy)
+        return
+    yield Check(step="kubeconfig read", ok=True, detail=f"{access.name} at {access.server}")
+    step = _Step("credentials accepted")
+    try:
+        async with Api(access) as api:
+            async for check in _checks(api, access, settings, step):
+                yield check
+                if not check.ok:
+                    return
+    except YunheError as error:
+        yield Check(step=step.name, ok=False, detail=error.problem, remedy=error.remedy)
+
+
+class _Step:
+    """The step that is being tried, to be named if it raises."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> AsyncIterator[Check]:
+    try:
+        version = await read_version(api)
+    except UnauthenticatedError:
+        yield Check(step="reachable", ok=True)
+        raise
+    except YunheError as error:
+        yield Check(
+            step="reachable",
+            ok=False,
+            detail=error.problem,
+            remedy=f"Check the address {access.server}, the network, the proxy and the certificate authority.",
+        )
+        return
+    yield Check(step="reachable", ok=True)
+    yield Check(step="credentials accepted", ok=True, detail=await who_am_i(api))
+    step.name = "version"
+    wanted = ".".join(map(str, OLDEST))
+    yield Check(
+        step="version",
+        ok=version.number >= OLDEST,
+        detail=version.git_version,
+        remedy="" if version.number >= OLDEST else f"Upgrade the cluster to {wanted} or newer.",
+    )
+    step.name = "permissions"
+    yield await _check_permissions(api, settings)
+    step.name = "pod admitted"
+    yield await _check_admission(api, settings)
+    step.name = "usage"
+    facts = await find_out(api)
+    yield Check(step="usage", ok=True, detail=f"from {facts.usage}")
+
+
+async def _check_permissions(api: Api, settings: Settings) -> Check:
+    """Ask for each right by itself, so that the one that is missing can be named."""
+    missing: list[str] = []
+    for need in NEEDS:
+        if settings.namespace and need.resource == "namespaces":
+            continue
+        namespace = "" if need.cluster_wide else settings.namespace
+        missing += [
+            f"{verb} {need.name}"
+            for verb in need.verbs
+            if not await may(api, verb, need.resource, subresource=need.subresource, namespace=namespace)
+        ]
+    if not missing:
+        return Check(step="permissions", ok=True)
+    return Check(
+        step="permissions",
+        ok=False,
+        detail=f"We may not {', '.join(missing)}.",
+        remedy=f"Apply this, with our user as the subject, using kubectl apply -f -:\n{roles(settings)}",
+    )
+
+
+async def _check_admission(api: Api, settings: Settings) -> Check:
+    """Ask the cluster whether it would take a pod like ours; nothing is made."""
+    order = LaunchOrder(
+        allocation_id=AllocationId("probe_0"),
+        token=0,
+        project_id=ProjectId("probe"),
+        node_id=NodeId(""),
+        resources=Resources(cpu_millis=100, memory_mib=64),
+        steps=(Step(name="probe", script="true\n"),),
+    )
+    namespace = settings.namespace or PROBE_NAMESPACE
+    body = pod_body(order, (namespace, "yunhe-probe"), "00000000-0000-0000-0000-000000000000", settings)
+    body["spec"]["serviceAccountName"] = "default"
+    try:
+        await api.create(collection("pods", namespace), body, dry_run=True)
+    except YunheError as error:
+        return Check(
+            step="pod admitted",
+            ok=False,
+            detail=error.problem,
+            remedy="An admission rule of the cluster refuses our pods: exempt our namespaces, or choose another image.",
+        )
+    return Check(step="pod admitted", ok=True, detail=settings.image)
+
+
+def roles(settings: Settings) -> str:
+    """Return the roles we need, ready to be applied: where there is one namespace, most of them in it alone."""
+    needs = (*NEEDS, *OPTIONAL)
+    if not settings.namespace:
+        return _role(needs, "")
+    inside = tuple(need for need in needs if not need.cluster_wide)
+    outside = tuple(need for need in needs if need.cluster_wide and need.resource != "namespaces")
+    return _role(inside, settings.namespace) + "---\n" + _role(outside, "")
+
+
+def _role(needs: tuple[Need, ...], namespace: str) -> str:
+    kind = "Role" if namespace else "ClusterRole"
+    where = f", namespace: {namespace}" if namespace else ""
+    rules = "".join(
+        f'  - {{apiGroups: [""], resources: ["{need.name}"], verbs: {_quoted(need.verbs)}}}\n'
+        for need in needs
+    )
+    return (
+        "apiVersion: rbac.authorization.k8s.io/v1\n"
+        f"kind: {kind}\n"
+        f"metadata: {{name: yunhe{where}}}\n"
+        f"rules:\n{rules}"
+        "---\n"
+        "apiVersion: rbac.authorization.k8s.io/v1\n"
+        f"kind: {kind}Binding\n"
+        f"metadata: {{name: yunhe{where}}}\n"
+        f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: yunhe}}\n"
+        "subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: OUR-USER}]\n"
+    )
+
+
+def _quoted(words: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f'"{word}"' for word in words) + "]"

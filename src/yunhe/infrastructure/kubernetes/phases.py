@@ -1,0 +1,247 @@
+"""What a record and its pod together say of an allocation; what has no meaning here is ``unknown`` and named."""
+
+from datetime import datetime
+
+import msgspec
+
+from yunhe.infrastructure.contract.model import Ending, Meters, Observed, Phase
+from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.objects import RecordState
+from yunhe.infrastructure.kubernetes.quantities import mib, millis
+from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes.shapes import ContainerStatus, Pod, Record, Terminated
+from yunhe.kernel.ids import AllocationId, NodeId
+from yunhe.kernel.resources import Accelerators, Resources
+
+UNMADE_AFTER_S = 60.0
+"""A record this old without a pod: whoever claimed it went away before making one."""
+
+_OVER = frozenset({"Succeeded", "Failed"})
+_GOING = frozenset({"Pending", "Running"})
+_STORAGE_WORDS = ("ephemeral local storage", "ephemeral-storage", "EmptyDir volume")
+_LOST_PLACE = frozenset({"Evicted", "Preempting", "Preempted", "Terminated", "NodeShutdown", "Shutdown"})
+_NOT_ADMITTED = frozenset({"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"})
+_NOBODY_KNOWS = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""What a node says of a container that it finds gone: the exit code beside it is made up."""
+_NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+_DISRUPTED = frozenset(
+    {"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "TerminationByKubelet"}
+)
+
+
+class Final(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is written on a pod once it is over and all of it has been read; nothing changes afterwards."""
+
+    log_bytes: int = 0
+    step: str = ""
+    meters: Meters = Meters()
+    detail: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a running pod beyond what the API tells."""
+
+    step: str = ""
+    log_bytes: int = 0
+    meters: Meters = Meters()
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """How a pod stands."""
+
+    phase: Phase
+    ending: Ending | None = None
+    detail: str = ""
+
+
+def is_over(pod: Pod) -> bool:
+    """Return whether nothing of a pod runs or will run."""
+    never_began = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
+    return pod.status.phase in _OVER or never_began
+
+
+def state_of(record: Record) -> RecordState:
+    """Return what a record says; a label we never wrote is an error, not a guess."""
+    return RecordState(record.metadata.labels.get(names.STATE, ""))
+
+
+def token_of(record: Record) -> int:
+    """Return the highest token that a record has seen."""
+    return int(record.metadata.annotations.get(names.TOKEN, "0"))
+
+
+def allocation_of(record: Record) -> AllocationId:
+    """Return whose record it is."""
+    return AllocationId(record.metadata.annotations[names.ALLOCATION])
+
+
+def first_step(record: Record) -> str:
+    """Return the step that a container begins with."""
+    steps = msgspec.json.decode(record.metadata.annotations.get(names.STEPS, "[]"), type=list[str])
+    return steps[0] if steps else ""
+
+
+def final_of(pod: Pod) -> Final | None:
+    """Return what was written on a pod when it was over."""
+    text = pod.metadata.annotations.get(names.FINAL)
+    return msgspec.json.decode(text, type=Final) if text else None
+
+
+def observed(record: Record, pod: Pod | None, progress: Progress, settings: Settings, now: float) -> Observed:
+    """Return what is known of one allocation."""
+    allocation_id, token = allocation_of(record), token_of(record)
+    if pod is None:
+        verdict = _without_pod(record, now)
+        return Observed(
+            allocation_id=allocation_id,
+            token=token,
+            phase=verdict.phase,
+            ending=verdict.ending,
+            detail=verdict.detail,
+        )
+    verdict = verdict_of(record, pod)
+    final = final_of(pod)
+    if verdict.phase is Phase.EXITED and final is None and has_run(pod):
+        # It is over, but not all of it is read: the exit is told once, complete.
+        verdict = Verdict(phase=Phase.RUNNING)
+    ended = terminated_of(pod) if verdict.phase is Phase.EXITED else None
+    known = final or Final(step=progress.step, log_bytes=progress.log_bytes, meters=progress.meters)
+    return Observed(
+        allocation_id=allocation_id,
+        token=token,
+        phase=verdict.phase,
+        ending=verdict.ending,
+        detail=verdict.detail or known.detail,
+        node_id=NodeId(pod.spec.node_name) if pod.spec.node_name else None,
+        step=known.step,
+        exit_code=ended.exit_code if ended is not None else None,
+        started_at=started_at(pod),
+        ended_at=epoch(ended.finished_at) if ended is not None else None,
+        resources=resources_of(pod, settings),
+        meters=known.meters,
+        log_bytes=known.log_bytes,
+    )
+
+
+def verdict_of(record: Record, pod: Pod) -> Verdict:
+    """Return how a pod stands."""
+    status = pod.status
+    if status.reason == "NodeLost":
+        return Verdict(phase=Phase.UNKNOWN, detail=f"The node is lost: {status.message}".rstrip(": "))
+    if is_over(pod):
+        return _ended(record, pod)
+    if status.phase not in _GOING:
+        return Verdict(phase=Phase.UNKNOWN, detail=f"The pod's phase is {status.phase or 'empty'!r}.")
+    state = container_of(pod)
+    if state is not None and (state.state.running or state.state.terminated):
+        return Verdict(phase=Phase.RUNNING)
+    return Verdict(phase=Phase.STARTING, detail=_why_not_yet(pod, state))
+
+
+def _without_pod(record: Record, now: float) -> Verdict:
+    if state_of(record) is not RecordState.CLAIMED:
+        return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="It was stopped before it began.")
+    if now - (epoch(record.metadata.creation_timestamp) or now) < UNMADE_AFTER_S:
+        return Verdict(phase=Phase.STARTING)
+    return Verdict(phase=Phase.UNKNOWN, detail="It was claimed, and no pod was made for it.")
+
+
+def _ended(record: Record, pod: Pod) -> Verdict:
+    """Return how it came to its end: first what we did, then what the node and the cluster say."""
+    status, ended = pod.status, terminated_of(pod)
+    words = status.message or status.reason
+    disrupted = status.condition("DisruptionTarget")
+    if state_of(record) is not RecordState.CLAIMED:
+        return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED)
+    if status.reason == "DeadlineExceeded":
+        return Verdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT, detail=words)
+    if ended is not None and ended.reason == "OOMKilled":
+        return Verdict(phase=Phase.EXITED, ending=Ending.OUT_OF_MEMORY, detail=ended.message)
+    if status.reason == "Evicted" and any(word in status.message for word in _STORAGE_WORDS):
+        return Verdict(phase=Phase.EXITED, ending=Ending.DISK_FULL, detail=words)
+    if status.reason in _LOST_PLACE or status.reason in _NOT_ADMITTED or status.reason.startswith("OutOf"):
+        return Verdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=words)
+    if disrupted is not None and disrupted.reason in _DISRUPTED:
+        return Verdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=disrupted.message)
+    if ended is not None and ended.reason in _NOBODY_KNOWS:
+        return Verdict(phase=Phase.UNKNOWN, detail=ended.message or f"The node says {ended.reason}.")
+    if not status.reason and ended is not None and ended.exit_code is not None:
+        deleted = pod.metadata.deletion_timestamp is not None
+        if deleted and ended.exit_code in (137, 143):
+            return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="Somebody deleted its pod.")
+        return Verdict(phase=Phase.EXITED, ending=Ending.DONE, detail=_not_started(ended))
+    if not status.phase or status.phase == "Pending":
+        return Verdict(
+            phase=Phase.EXITED, ending=Ending.STOPPED, detail="Its pod was deleted before it began."
+        )
+    reason = status.reason or (disrupted.reason if disrupted is not None else "") or status.phase
+    return Verdict(phase=Phase.UNKNOWN, detail=f"The pod ended with {reason!r}: {words or 'no message'}.")
+
+
+def _not_started(ended: Terminated) -> str:
+    """Return why a container could not be started; its exit code is the runtime's."""
+    return f"{ended.reason}: {ended.message}" if ended.reason in _NOT_STARTED else ""
+
+
+def _why_not_yet(pod: Pod, state: ContainerStatus | None) -> str:
+    if state is not None and state.state.waiting is not None:
+        waiting = state.state.waiting
+        return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message
+    return ""
+
+
+def container_of(pod: Pod) -> ContainerStatus | None:
+    """Return how the container stands, once the node has said so."""
+    return next((one for one in pod.status.container_statuses if one.name == names.CONTAINER), None)
+
+
+def terminated_of(pod: Pod) -> Terminated | None:
+    """Return how the container ended."""
+    state = container_of(pod)
+    return state.state.terminated if state is not None else None
+
+
+def has_run(pod: Pod) -> bool:
+    """Return whether the container has ever started, so that there may be a log."""
+    return started_at(pod) is not None
+
+
+def started_at(pod: Pod) -> float | None:
+    """Return when the container started."""
+    state = container_of(pod)
+    if state is None:
+        return None
+    if state.state.running is not None:
+        return epoch(state.state.running.started_at)
+    return epoch(state.state.terminated.started_at) if state.state.terminated is not None else None
+
+
+def resources_of(pod: Pod, settings: Settings) -> Resources | None:
+    """Return the limits in force; those asked for, until the node has told."""
+    state = container_of(pod)
+    spec = next((one for one in pod.spec.containers if one.name == names.CONTAINER), None)
+    actual = state.resources if state is not None else None
+    limits = (
+        actual.limits if actual is not None and actual.limits else spec.resources.limits if spec else None
+    )
+    if limits is None:
+        return None
+    kinds = pod.metadata.annotations.get(names.ACCELERATORS, "").split(",")
+    return Resources(
+        cpu_millis=millis(limits.get("cpu", "0")),
+        memory_mib=mib(limits.get("memory", "0")),
+        disk_mib=mib(limits.get("ephemeral-storage", "0")),
+        accelerators=tuple(
+            Accelerators(rule.kind, millis(limits[rule.resource]))
+            for rule in settings.accelerators
+            if rule.kind in kinds and rule.resource in limits
+        ),
+    )
+
+
+def epoch(text: str | None) -> float | None:
+    """Return the API's time in seconds since the epoch; what never was, runtimes tell as the epoch itself."""
+    return (datetime.fromisoformat(text).timestamp() or None) if text else None

@@ -1,0 +1,187 @@
+"""The record of each allocation: a ConfigMap that claims it, fences it and outlives it.
+
+Every command goes through the record first, with the version it read as a precondition, so that of two commands at
+once the cluster itself lets one win. The scripts lie in the record and the pod cannot start without them: a stop takes
+them away, and a pod that somebody makes late, or too late, starts nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from yunhe.infrastructure.contract.model import LaunchOrder
+from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError
+from yunhe.infrastructure.kubernetes.client import Api
+from yunhe.infrastructure.kubernetes.informer import Informer
+from yunhe.infrastructure.kubernetes.objects import (
+    RecordState,
+    collection,
+    mark_body,
+    namespace_body,
+    path_of,
+    record_body,
+    service_account_body,
+)
+from yunhe.infrastructure.kubernetes.phases import allocation_of, state_of, token_of
+from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes.shapes import Key, Record
+from yunhe.kernel.errors import FencedError, NotFoundError
+from yunhe.kernel.ids import AllocationId
+
+BY_ALLOCATION = "allocation"
+NO_SCRIPTS: dict[str, Any] = {"data": None}
+
+Change = Callable[[Record], dict[str, Any] | None]
+"""Says what to change of a record as it is now; None: nothing."""
+
+
+class RecordList(msgspec.Struct, frozen=True):
+    """What a search finds."""
+
+    items: tuple[Record, ...] = ()
+
+
+class Records:
+    """Reads and changes records."""
+
+    def __init__(self, api: Api, settings: Settings, live: Informer[Record]) -> None:
+        self._api = api
+        self._settings = settings
+        self._live = live
+        self._ready_namespaces: set[str] = set()
+        live.store.index(BY_ALLOCATION, lambda record: (allocation_of(record),))
+
+    def key_of(self, order: LaunchOrder) -> Key:
+        """Return where an order's objects go."""
+        one = self._settings.namespace
+        namespace = one or names.namespace_of(self._settings.prefix, order.project_id)
+        return (namespace, names.object_name(order.allocation_id))
+
+    def mark_key(self, allocation_id: AllocationId) -> Key:
+        """Return where the mark of an allocation lies that was stopped before anyone knew its project."""
+        return (self._settings.home, names.object_name(allocation_id))
+
+    async def claim(self, order: LaunchOrder) -> tuple[Record, bool]:
+        """Make an order's record, or take over the one there is; return it, and whether it is ours to begin."""
+        key = self.key_of(order)
+        await self._ready(key[0], order.project_id)
+        try:
+            record = await self._create(key[0], record_body(order, key[0]))
+        except AlreadyThereError:
+            record = await self.command(key, order.token, lambda _: None)
+            return record, state_of(record) is RecordState.CLAIMED
+        mark = await self._mark(order.allocation_id) if key != self.mark_key(order.allocation_id) else None
+        if mark is None:
+            return record, True
+        fenced = max(order.token, token_of(mark))
+        record = await self.command(key, fenced, lambda _: released())
+        self.fence(mark, order.token)
+        return record, False
+
+    async def find(self, allocation_id: AllocationId) -> Record | None:
+        """Return the record of an allocation: the live copy's if it has it, else what a search finds, marks last."""
+        held = self._live.store.by(BY_ALLOCATION, allocation_id)
+        if held:
+            return held[0]
+        label = {"labelSelector": f"{names.ALLOCATION}={names.label_value(allocation_id)}"}
+        body = await self._api.get(collection("configmaps", self._settings.namespace), label)
+        found = msgspec.json.decode(body, type=RecordList).items
+        mine = [record for record in found if allocation_of(record) == allocation_id]
+        return min(mine, key=lambda record: record.metadata.key == self.mark_key(allocation_id), default=None)
+
+    async def leave_mark(self, allocation_id: AllocationId, token: int) -> Record:
+        """Mark an allocation nobody knows as stopped; return its record, should there be one after all."""
+        home = self._settings.home
+        await self._ready(home, "")
+        body = mark_body(allocation_id, home, token, RecordState.RELEASED)
+        try:
+            mark = await self._create(home, body)
+        except AlreadyThereError:
+            mark = await self.command(self.mark_key(allocation_id), token, lambda _: None)
+        # Whoever launches makes the record first and looks for the mark second; we the other way round, so that one
+        # of the two sees the other.
+        return await self.find(allocation_id) or mark
+
+    async def command(self, key: Key, token: int, change: Change) -> Record:
+        """Change a record on behalf of *token*; a lower one than it has seen is refused and changes nothing."""
+        while True:
+            record = msgspec.json.decode(await self._api.get(path_of("configmaps", key)), type=Record)
+            self.fence(record, token)
+            wanted = change(record)
+            if wanted is None and token == token_of(record):
+                return self._keep(record)
+            try:
+                return await self._write(record, token, wanted or {})
+            except ChangedMeanwhileError:
+                continue
+
+    def fence(self, record: Record, token: int) -> None:
+        """Refuse a token lower than the highest that a record has seen."""
+        if token < token_of(record):
+            raise FencedError(
+                f"{allocation_of(record)} is commanded by token {token_of(record)}, not by {token} any more."
+            )
+
+    async def _write(self, record: Record, token: int, wanted: dict[str, Any]) -> Record:
+        metadata: dict[str, Any] = wanted.get("metadata", {})
+        annotations: dict[str, Any] = metadata.get("annotations", {})
+        body = wanted | {
+            "metadata": metadata
+            | {
+                "annotations": annotations | {names.TOKEN: str(token)},
+                "resourceVersion": record.metadata.resource_version,
+            }
+        }
+        answer = await self._api.patch(path_of("configmaps", record.metadata.key), body)
+        return self._keep(msgspec.json.decode(answer, type=Record))
+
+    async def _create(self, namespace: str, body: dict[str, Any]) -> Record:
+        try:
+            answer = await self._api.create(collection("configmaps", namespace), body)
+        except NotFoundError:
+            # Somebody has removed the namespace since we made it.
+            self._ready_namespaces.discard(namespace)
+            raise
+        return self._keep(msgspec.json.decode(answer, type=Record))
+
+    def _keep(self, record: Record) -> Record:
+        """Let what we wrote be seen at once by whoever observes."""
+        if state_of(record) is RecordState.RELEASED:
+            self._live.store.remove(record)
+        else:
+            self._live.store.put(record)
+        return record
+
+    async def _mark(self, allocation_id: AllocationId) -> Record | None:
+        try:
+            body = await self._api.get(path_of("configmaps", self.mark_key(allocation_id)))
+        except NotFoundError:
+            return None
+        return msgspec.json.decode(body, type=Record)
+
+    async def _ready(self, namespace: str, project_id: str) -> None:
+        """Make sure of a namespace and of the account that pods in it have."""
+        if namespace in self._ready_namespaces:
+            return
+        if not self._settings.namespace:
+            await self._api.apply(f"/api/v1/namespaces/{namespace}", namespace_body(namespace, project_id))
+        key = (namespace, names.SERVICE_ACCOUNT)
+        await self._api.apply(path_of("serviceaccounts", key), service_account_body(namespace))
+        self._ready_namespaces.add(namespace)
+
+
+def stopped(stop_by: float) -> dict[str, Any]:
+    """Return the change that stops an allocation: the mark, and the scripts taken away."""
+    return NO_SCRIPTS | {
+        "metadata": {
+            "labels": {names.STATE: RecordState.STOPPED},
+            "annotations": {names.STOP_BY: f"{stop_by:.3f}"},
+        }
+    }
+
+
+def released() -> dict[str, Any]:
+    """Return the change that leaves nothing but the mark."""
+    return NO_SCRIPTS | {"metadata": {"labels": {names.STATE: RecordState.RELEASED}}}

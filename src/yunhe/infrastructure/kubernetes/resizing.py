@@ -1,0 +1,67 @@
+"""New limits for a running pod, in place; what the node cannot give is taken back and said."""
+
+from collections.abc import Callable
+
+import anyio
+
+from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.client import STRATEGIC_PATCH, Api
+from yunhe.infrastructure.kubernetes.objects import amounts, path_of
+from yunhe.infrastructure.kubernetes.phases import container_of
+from yunhe.infrastructure.kubernetes.quantities import parse_quantity
+from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes.shapes import Pod
+from yunhe.kernel.errors import ConflictError, InvalidInputError
+from yunhe.kernel.resources import Resources
+
+DONE_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.1
+LIVE = ("cpu", "memory")
+
+
+async def resize_pod(
+    api: Api, pod: Pod, resources: Resources, settings: Settings, look: Callable[[], Pod | None]
+) -> None:
+    """Change the limits of *pod* and wait until its node has agreed; undo it where the node does not."""
+    before = _asked(pod)
+    after = {name: text for name, text in amounts(resources, settings).items() if name in LIVE}
+    if set(after) != {name for name in before if name in LIVE}:
+        raise InvalidInputError(
+            "Kubernetes keeps a pod's class of service: a limit cannot come or go, only change."
+        )
+    await _patch(api, pod, after)
+    with anyio.move_on_after(DONE_WITHIN_S):
+        while True:
+            now = look()
+            if now is None or _in_force(now, after):
+                return
+            pending = now.status.condition("PodResizePending")
+            failing = now.status.condition("PodResizeInProgress")
+            trouble = pending or (failing if failing is not None and failing.reason == "Error" else None)
+            if trouble is not None:
+                await _patch(api, pod, {name: before[name] for name in LIVE if name in before})
+                raise ConflictError(
+                    f"The node does not give the new limits ({trouble.reason}): {trouble.message or 'no message'}.",
+                    remedy="Deferred: try again when others have left the node. Infeasible: move the allocation.",
+                )
+            await anyio.sleep(LOOK_EVERY_S)
+
+
+async def _patch(api: Api, pod: Pod, wanted: dict[str, str]) -> None:
+    container = {"name": names.CONTAINER, "resources": {"requests": wanted, "limits": wanted}}
+    body = {"spec": {"containers": [container]}}
+    await api.patch(path_of("pods", pod.metadata.key, "resize"), body, content_type=STRATEGIC_PATCH)
+
+
+def _asked(pod: Pod) -> dict[str, str]:
+    return next((one.resources.limits for one in pod.spec.containers if one.name == names.CONTAINER), {})
+
+
+def _in_force(pod: Pod, wanted: dict[str, str]) -> bool:
+    """Return whether the node says that the limits are those wanted."""
+    state = container_of(pod)
+    actual = state.resources.limits if state is not None and state.resources is not None else {}
+    return all(
+        name in actual and parse_quantity(actual[name]) == parse_quantity(text)
+        for name, text in wanted.items()
+    )

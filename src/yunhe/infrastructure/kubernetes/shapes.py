@@ -1,0 +1,204 @@
+"""The API's objects, trimmed to what is read: a field that is not here is dropped while the bytes are decoded."""
+
+from typing import Protocol
+
+import msgspec
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Any of them: named in their words, read in ours."""
+
+
+class OwnerReference(Shape, frozen=True):
+    """Who an object goes with."""
+
+    uid: str = ""
+
+
+class Meta(Shape, frozen=True):
+    """What every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> "Key":
+        """What tells it from others of its kind."""
+        return (self.namespace, self.name)
+
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class Object(Protocol):
+    """Anything the API lists and watches."""
+
+    @property
+    def metadata(self) -> Meta:
+        """What every object has."""
+        ...
+
+
+class Bare(Shape, frozen=True):
+    """Any object, by what all of them have."""
+
+    metadata: Meta = Meta()
+
+
+class Record(Shape, frozen=True):
+    """The ConfigMap of an allocation, without the scripts in it."""
+
+    metadata: Meta = Meta()
+
+
+class Amounts(Shape, frozen=True):
+    """Requests and limits of a container."""
+
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class Container(Shape, frozen=True):
+    """A container as it was asked for."""
+
+    name: str = ""
+    resources: Amounts = Amounts()
+
+
+class PodSpec(Shape, frozen=True):
+    """What was asked for."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    active_deadline_seconds: int | None = None
+
+
+class Terminated(Shape, frozen=True):
+    """How a container ended."""
+
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Running(Shape, frozen=True):
+    """A container that runs."""
+
+    started_at: str | None = None
+
+
+class Waiting(Shape, frozen=True):
+    """A container that does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Shape, frozen=True):
+    """Exactly one of these."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Shape, frozen=True):
+    """A container as the node sees it."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+    resources: Amounts | None = None
+
+
+class Condition(Shape, frozen=True):
+    """Something true, false or unknown of an object."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Shape, frozen=True):
+    """What became of it."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of a type, where it is true."""
+        return next((one for one in self.conditions if one.type == kind and one.status == "True"), None)
+
+
+class Pod(Shape, frozen=True):
+    """A pod of ours."""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NeighbourSpec(Shape, frozen=True):
+    """What a pod of others holds."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+
+
+class Neighbour(Shape, frozen=True):
+    """A pod that is not ours, by what it takes away from a node."""
+
+    metadata: Meta = Meta()
+    spec: NeighbourSpec = NeighbourSpec()
+
+
+class Taint(Shape, frozen=True):
+    """What keeps pods away from a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Shape, frozen=True):
+    """What the operator says of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Shape, frozen=True):
+    """What the node says of itself."""
+
+    allocatable: dict[str, str] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class KubeNode(Shape, frozen=True):
+    """A node of the cluster."""
+
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ListMeta(Shape, frozen=True):
+    """What every list has."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")

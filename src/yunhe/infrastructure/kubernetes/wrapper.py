@@ -1,0 +1,53 @@
+"""What runs in the container: a fixed text of POSIX sh that takes everything else as arguments."""
+
+import re
+from collections.abc import Iterable
+
+MARK = b"\x1e"
+"""The record separator: begins and ends a line that tells where a step begins."""
+
+# Words of caution for whoever changes it: the kubelet expands "dollar parenthesis" and "dollar dollar" in a command,
+# so neither may stand here. Process 1 of a container has no default for signals: TERM must be handed on.
+WRAPPER = r"""
+id=$1; steps=$2; note=$3; shift 3
+exec 2>&1
+trap 'trap "" TERM; kill -TERM 0; stopped=1' TERM
+stopped=; n=0
+for name in "$@"; do
+  n=`expr $n + 1`
+  printf '\036%s %s\036\n' "$id" "$n"
+  printf %s "$name" > "$note" 2>/dev/null
+  "$steps/$n" &
+  child=$!
+  wait "$child"; code=$?
+  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
+  [ -z "$stopped" ] || exit 143
+  [ "$code" -eq 0 ] || exit "$code"
+done
+""".strip()
+
+_EXPANDABLE = re.compile(r"\$(?=[$(])")
+
+
+def command(allocation_id: str, folder: str, note: str, names: Iterable[str]) -> list[str]:
+    """Return the container's command: scripts lie in *folder* by number, the step's name goes to *note*."""
+    return [
+        "/bin/sh",
+        "-c",
+        WRAPPER,
+        "yunhe",
+        unexpanded(allocation_id),
+        folder,
+        note,
+        *map(unexpanded, names),
+    ]
+
+
+def unexpanded(text: str) -> str:
+    """Return *text* so that the kubelet's expansion of it gives *text* again."""
+    return _EXPANDABLE.sub("$$", text)
+
+
+def mark_of(allocation_id: str, number: int) -> bytes:
+    """Return the line that stands in the log before a step's output."""
+    return MARK + f"{allocation_id} {number}".encode() + MARK + b"\n"

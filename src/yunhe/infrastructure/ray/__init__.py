@@ -1,0 +1,1 @@
+"""Ray clusters as pools, through the Jobs API of their dashboards."""

@@ -1,0 +1,183 @@
+"""Each way a pod can stand or end is told as what it is; what is not known is unknown, by name."""
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from yunhe.infrastructure.contract.model import Ending, Meters, Phase
+from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.objects import RecordState
+from yunhe.infrastructure.kubernetes.phases import Final, Progress, observed
+from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes.shapes import Pod, Record
+
+NOW = 1_800_000_000.0
+SETTINGS = Settings()
+
+
+def record(state: RecordState = RecordState.CLAIMED, created: str = "2027-01-15T08:00:00Z") -> Record:
+    body = {
+        "metadata": {
+            "name": "alloc-1",
+            "creationTimestamp": created,
+            "labels": {names.STATE: state},
+            "annotations": {names.ALLOCATION: "alloc_1", names.TOKEN: "7"},
+        }
+    }
+    return msgspec.convert(body, Record)
+
+
+def pod(phase: str, state: Mapping[str, object] | None = None, **status: object) -> Pod:
+    statuses = [{"name": "task", "state": state}] if state is not None else []
+    final = Final(log_bytes=5, step="step-1", meters=Meters(wall_ms=3000))
+    body = {
+        "metadata": {"name": "alloc-1", "annotations": {names.FINAL: msgspec.json.encode(final).decode()}},
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{"name": "task", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}],
+        },
+        "status": {"phase": phase, "containerStatuses": statuses, **status},
+    }
+    return msgspec.convert(body, Pod)
+
+
+def ended(code: int, reason: str = "Error") -> dict[str, object]:
+    times = {"startedAt": "2027-01-15T08:00:01Z", "finishedAt": "2027-01-15T08:00:04Z"}
+    return {"terminated": {"exitCode": code, "reason": reason, **times}}
+
+
+RUNNING = {"running": {"startedAt": "2027-01-15T08:00:01Z"}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "phase", "ending"),
+    [
+        (pod("Pending"), Phase.STARTING, None),
+        (pod("Pending", {"waiting": {"reason": "ImagePullBackOff"}}), Phase.STARTING, None),
+        (pod("Running", RUNNING), Phase.RUNNING, None),
+        (pod("Succeeded", ended(0, "Completed")), Phase.EXITED, Ending.DONE),
+        (pod("Failed", ended(3)), Phase.EXITED, Ending.DONE),
+        (pod("Failed", ended(137, "OOMKilled")), Phase.EXITED, Ending.OUT_OF_MEMORY),
+        (pod("Failed", ended(143), reason="DeadlineExceeded"), Phase.EXITED, Ending.TIMED_OUT),
+        (
+            pod("Failed", ended(137), reason="Evicted", message="The node was low on resource: memory."),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(137),
+                reason="Evicted",
+                message="Pod ephemeral local storage usage exceeds the total limit",
+            ),
+            Phase.EXITED,
+            Ending.DISK_FULL,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(137),
+                reason="Evicted",
+                message='Usage of EmptyDir volume "work" exceeds the limit "1Mi".',
+            ),
+            Phase.EXITED,
+            Ending.DISK_FULL,
+        ),
+        (
+            pod("Failed", None, reason="OutOfcpu", message="Node didn't have enough resource"),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(143),
+                reason="Terminated",
+                message="Pod was terminated in response to imminent node shutdown.",
+            ),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                ended(137),
+                conditions=[
+                    {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                ],
+            ),
+            Phase.EXITED,
+            Ending.PREEMPTED,
+        ),
+        (
+            pod(
+                "Failed",
+                None,
+                conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}],
+            ),
+            Phase.UNKNOWN,
+            None,
+        ),
+        (pod("Failed", ended(137, "ContainerStatusUnknown")), Phase.UNKNOWN, None),
+        (pod("Failed", ended(255, "Unknown")), Phase.UNKNOWN, None),
+        (pod("Failed", ended(128, "StartError")), Phase.EXITED, Ending.DONE),
+        (pod("Running", RUNNING, reason="NodeLost"), Phase.UNKNOWN, None),
+        (pod("Unknown", RUNNING), Phase.UNKNOWN, None),
+        (pod("Failed", ended(1), reason="SomethingNew"), Phase.UNKNOWN, None),
+        (pod("Brilliant"), Phase.UNKNOWN, None),
+    ],
+)
+def test_how_a_pod_stands_is_told(seen: Pod, phase: Phase, ending: Ending | None) -> None:
+    told = observed(record(), seen, Progress(), SETTINGS, NOW)
+    assert (told.phase, told.ending) == (phase, ending)
+    if phase is Phase.UNKNOWN:
+        assert told.detail
+
+
+@pytest.mark.parametrize("reason", ["SomethingNew", "Brilliant"])
+def test_a_word_that_has_no_meaning_is_named(reason: str) -> None:
+    told = observed(record(), pod("Failed", ended(1), reason=reason), Progress(), SETTINGS, NOW)
+    assert reason in told.detail
+
+
+def test_what_we_stopped_is_stopped_whatever_the_cluster_calls_it() -> None:
+    seen = pod("Failed", ended(143), reason="DeadlineExceeded")
+    told = observed(record(RecordState.STOPPED), seen, Progress(), SETTINGS, NOW)
+    assert (told.phase, told.ending, told.exit_code) == (Phase.EXITED, Ending.STOPPED, 143)
+
+
+def test_an_end_is_told_only_once_all_of_it_is_written_down() -> None:
+    seen = pod("Succeeded", ended(0))
+    bare = msgspec.structs.replace(seen, metadata=msgspec.structs.replace(seen.metadata, annotations={}))
+    before = observed(record(), bare, Progress(step="step-1", log_bytes=2), SETTINGS, NOW)
+    after = observed(record(), seen, Progress(), SETTINGS, NOW)
+    assert (before.phase, before.exit_code) == (Phase.RUNNING, None)
+    assert (after.phase, after.exit_code, after.log_bytes, after.step) == (Phase.EXITED, 0, 5, "step-1")
+    assert (after.ended_at or 0) - (after.started_at or 0) == 3
+
+
+def test_a_claim_without_a_pod_starts_then_is_unknown_and_never_guessed() -> None:
+    fresh = observed(record(created="2027-01-15T08:00:00Z"), None, Progress(), SETTINGS, 1_800_000_030.0)
+    old = observed(record(created="2027-01-15T07:00:00Z"), None, Progress(), SETTINGS, 1_800_000_030.0)
+    assert (fresh.phase, old.phase) == (Phase.STARTING, Phase.UNKNOWN)
+
+
+def test_a_pod_deleted_before_it_had_a_node_never_ran() -> None:
+    body = {
+        "metadata": {"name": "alloc-1", "deletionTimestamp": "2027-01-15T08:00:00Z"},
+        "status": {"phase": "Pending"},
+    }
+    told = observed(record(), msgspec.convert(body, Pod), Progress(), SETTINGS, NOW)
+    assert (told.phase, told.ending, told.started_at) == (Phase.EXITED, Ending.STOPPED, None)
+
+
+def test_why_a_pod_waits_is_told() -> None:
+    conditions = [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]
+    assert (
+        "0/2 nodes"
+        in observed(record(), pod("Pending", None, conditions=conditions), Progress(), SETTINGS, NOW).detail
+    )
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    assert "no such image" in observed(record(), pod("Pending", waiting), Progress(), SETTINGS, NOW).detail
