@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from plugin_processes import FAKE_MANIFEST, SOURCES
+
 from yunhe.control.plugins.model import Plugin, Pool, PoolSpec
 from yunhe.entrypoints.client import Client
 
