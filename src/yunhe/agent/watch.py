@@ -186,17 +186,15 @@ class Watch:
         if meter is not None and "cpu_us" in ended:
             last = meter.last()
             near = last is not None and ended["ended_clock_ms"] - last.clock_ms <= 1500
-            meter.add(
-                Sample(
-                    ended["ended_clock_ms"],
-                    int(ended["ended_at"] * 1000),
-                    ended["cpu_us"],
-                    last.memory_kib if last is not None and near else 0,
-                    ended["read_bytes"],
-                    ended["written_bytes"],
-                )
+            final = Sample(
+                ended["ended_clock_ms"],
+                int(ended["ended_at"] * 1000),
+                ended["cpu_us"],
+                last.memory_kib if last is not None and near else 0,
+                ended["read_bytes"],
+                ended["written_bytes"],
             )
-            meter.raise_peak(ended.get("memory_peak_kib"))
+            meter.finish(final, ended.get("memory_peak_kib"))
         self._finish_metering(allocation)
         self._node.keeper.group(allocation.id).remove()
 
