@@ -176,7 +176,7 @@ class BasicPromises:
 
     async def test_a_newer_token_takes_over_without_a_second_start(self, caller: Caller) -> None:
         order = await caller.run("echo started\nsleep 60", token=5)
-        await caller.running(order.allocation_id)
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
         await caller.engine.launch(msgspec.structs.replace(order, token=6))
         await caller.until(order.allocation_id, lambda seen: seen.token == 6)
         with pytest.raises(FencedError):

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from integration.api.serving import free_port
-from plugin_processes import SOURCES
+from integration.plugins.processes import SOURCES
 from yunhe.entrypoints.client import Client
 from yunhe.runtime.start import first_key_path
 

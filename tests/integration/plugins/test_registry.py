@@ -12,6 +12,7 @@ import pytest
 
 from integration.api.serving import Served, serving
 from integration.plugins.processes import (
+    FAKE_MANIFEST,
     add_pool,
     fake_folder,
     plugin,

@@ -17,10 +17,10 @@ def write_skeleton(name: str, language: str, folder: Path) -> list[Path]:
             f"{folder} is not empty.", remedy="Name another folder with --folder, or remove this one."
         )
     source = _source(language)
-    chosen = [
-        path for path in sorted(source.rglob("*")) if path.is_file() and "__pycache__" not in path.parts
-    ]
-    return [_copy(path, folder / path.relative_to(source), (NAMES[language], name)) for path in chosen]
+    built = {"__pycache__", NAMES[language]}
+    there = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
+    chosen = [path for path in there if built.isdisjoint(path.parts)]
+    return [_copy(source / path, folder / path, (NAMES[language], name)) for path in chosen]
 
 
 def _source(language: str) -> Path:

@@ -73,7 +73,7 @@ class ApplicationService:
 
     async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Decision:
         """Return where the task would go now."""
-        await self._accounts.authorize(who, Action.RUN, project_id, "plan")
+        await self._accounts.authorize(who, Action.SEE, project_id, "plan")
         check_task(task)
         demand = await self._demands.deconstruct(task, JobId(""), project_id)
         return await self._orchestration.plan(demand)

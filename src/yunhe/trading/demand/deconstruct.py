@@ -26,6 +26,7 @@ def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
         policy=task.policy,
         weights=dict(task.weights),
         near=None if task.near is None else parse_place(task.near),
+        levels=() if task.level is None else (task.level,),
         powers=("images",) if task.image else (),
     )
 

@@ -16,7 +16,7 @@ import yaml
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Tier
-from yunhe.kernel.places import parse_place
+from yunhe.kernel.places import Level, parse_place
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
@@ -338,6 +338,10 @@ def _near(reader: _Reader, field: str, value: object) -> str | None:
     return place
 
 
+def _level(reader: _Reader, field: str, value: object) -> Level:
+    return reader.choice(field, value, Level, Level.CENTRAL)
+
+
 def _tier(reader: _Reader, field: str, value: object) -> Tier:
     return reader.choice(field, value, Tier, Tier.HIGH)
 
@@ -442,6 +446,7 @@ _TASK_READERS: _Readers = {
     "retries": _retries,
     "timeout": _timeout,
     "near": _near,
+    "level": _level,
     "tier": _tier,
     "policy": _policy,
     "weights": _weights,
