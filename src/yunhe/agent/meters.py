@@ -88,9 +88,10 @@ class Meter:
         self._set(totals._replace(taken=totals.taken + 1, peak_kib=peak_kib))
 
     def finish(self, final: Sample, peak_kib: int | None) -> None:
-        """Add the counters of the end; a sample taken while they were being written may bear a later time."""
+        """Add the counters of the end, once; a sample taken while they were being written may bear a later time."""
         last = self.last()
-        if last is not None:
+        more = last is not None and (final.cpu_us, *final[4:]) != (last.cpu_us, *last[4:])
+        if last is not None and more:
             final = final._replace(clock_ms=max(final.clock_ms, last.clock_ms + 1))
         self.add(final)
         self.raise_peak(peak_kib)

@@ -223,6 +223,11 @@ class Watch:
         if (allocation.run.record("claim") or {}).get("image"):
             self._node.on_stray(allocation.id)
 
+    def has_images(self) -> bool:
+        """Return whether any allocation that is known was to run in a container."""
+        claims = (one.run.record("claim") for one in self._node.register.allocations.values())
+        return any(claim is not None and claim.get("image") for claim in claims)
+
     def clear_containers(self, found: list[str]) -> None:
         """Have the containers removed that belong to nothing that lives: the host was restarted, or a wrapper died."""
         for name in found:

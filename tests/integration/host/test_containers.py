@@ -191,7 +191,7 @@ async def test_the_engines_own_work_is_not_billed(engine: HostEngine) -> None:
 async def test_it_outlives_its_agent_and_its_container_is_gone_after_it(
     engine: HostEngine, root: Path, store: ContainerStore
 ) -> None:
-    order = await contained(engine, "echo one; sleep 2; echo two; exit 5")
+    order = await contained(engine, "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two; exit 5")
     await until(engine, order.allocation_id, lambda seen: seen.log_bytes > 0)
     kill_daemon(root)
     assert store.containers() == [f"yunhe-{order.allocation_id}"]
@@ -199,6 +199,7 @@ async def test_it_outlives_its_agent_and_its_container_is_gone_after_it(
         await engine.observe()
     assert (await look(engine, order.allocation_id)).phase is Phase.RUNNING
     assert await said_by(engine, order, "cat", "/etc/where") == b"this is the image\n"
+    await said_by(engine, order, "touch", "go")
     seen = await ended(engine, order.allocation_id)
     assert (seen.ending, seen.exit_code) == (Ending.DONE, 5)
     assert await log_of(engine, order.allocation_id) == b"one\ntwo\n"
