@@ -7,9 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from plugin_processes import SOURCES
-
 from integration.api.serving import free_port
+from integration.plugins.processes import SOURCES
 from yunhe.entrypoints.client import Client
 from yunhe.runtime.start import first_key_path
 

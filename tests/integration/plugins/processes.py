@@ -9,10 +9,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from plugin_processes import FAKE_MANIFEST, SOURCES
-
 from yunhe.control.plugins.model import Plugin, Pool, PoolSpec
 from yunhe.entrypoints.client import Client
+
+SOURCES = Path(__file__).resolve().parents[3] / "src"
+FAKE_MANIFEST = SOURCES / "yunhe" / "infrastructure" / "fake" / "plugin.toml"
 
 
 def fake_folder(folder: Path, name: str, version: str = "1") -> Path:

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from plugin_processes import FAKE_MANIFEST
 
 from integration.api.serving import Served, serving
 from integration.plugins.processes import (
+    FAKE_MANIFEST,
     add_pool,
     fake_folder,
     plugin,

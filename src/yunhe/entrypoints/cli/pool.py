@@ -23,12 +23,13 @@ from yunhe.entrypoints.cli.screen import (
     print_json,
     spinner,
 )
-from yunhe.entrypoints.cli.show_pools import check_line, pools_table, prices_table, total
+from yunhe.entrypoints.cli.show_plugins import kinds_table
+from yunhe.entrypoints.cli.show_pools import check_line, graph_tree, pools_table, prices_table, total
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.places import Place, parse_place
 
-app = PlainApp(no_args_is_help=True, help="Add, list, check, price, drain and remove pools.")
+app = PlainApp(no_args_is_help=True, help="Add, list, check, price, cordon, drain and remove pools.")
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
 PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -36,8 +37,8 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 
 @app.command()
 def add(  # noqa: PLR0913 - each is an option
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="ssh or local.")],
-    target: Annotated[str, typer.Argument(metavar="[USER@HOST]", help="For ssh: where to reach it.")] = "",
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="local, ssh, or any of `yunhe pool kinds`.")],
+    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="Where it is; for ssh: user@host.")] = "",
     *,
     name: Annotated[str, typer.Option(help="What to call it; the host's name when not said.")] = "",
     place: Annotated[str, typer.Option(help="cn-north, cn-north/edge or cn-north/edge@39.9,116.4.")] = "",
@@ -48,7 +49,9 @@ def add(  # noqa: PLR0913 - each is an option
     only_project: Annotated[str, typer.Option(help="Serve this project alone.")] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Add a pool: reach it, send the agent, look at what it has. Nothing but Python and SSH is needed there.
+    """Add a pool: check step by step that it can serve, then take it in; nothing is kept of one that cannot.
+
+    A host needs nothing but Python and SSH. What can be said of each kind: `yunhe pool kinds`.
 
     Examples:
       yunhe pool add ssh ops@10.0.3.7 --name lab --price cpu=0.05/h,mem=0.01/h
@@ -134,6 +137,32 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
 
 
 @app.command()
+def kinds(*, output: OutputOption = Format.TABLE) -> None:
+    """List the kinds of pools that can be added, with what can be said of each."""
+    with connected() as client:
+        plugins = client.plugins()
+    if output is Format.JSON:
+        print_json({plugin.name: {"target": plugin.target, "options": plugin.options} for plugin in plugins})
+    else:
+        out().print(kinds_table(plugins))
+
+
+@app.command()
+def tree(
+    pool: Annotated[str, typer.Argument(metavar="[POOL]", help="A pool's name; all when not said.")] = "",
+    *,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show pools, their nodes and what each node has and uses, as a tree."""
+    with connected() as client:
+        graph = client.graph(pool)
+    if output is Format.JSON:
+        print_json(graph)
+    else:
+        out().print(graph_tree(graph))
+
+
+@app.command()
 def ls(*, output: OutputOption = Format.TABLE) -> None:
     """List pools: where they are, what they have, whether they take work."""
     with connected() as client:
@@ -169,6 +198,25 @@ def drain(
         err().print(f"{pool} takes no new work.   again   yunhe pool drain {pool} --off")
     else:
         err().print(f"{pool} is {drained.state}.")
+
+
+@app.command()
+def cordon(
+    pool: PoolArgument,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node's name in its pool.")],
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take no new work on one node of a pool; what runs there goes on. --off takes work again."""
+    with connected() as client:
+        changed = client.cordon_node(pool, node, on=not off)
+    if output is Format.JSON:
+        print_json(changed)
+    elif off:
+        err().print(f"{node} takes work again.")
+    else:
+        err().print(f"{node} takes no new work.   again   yunhe pool cordon {pool} {node} --off")
 
 
 @app.command()

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from yunhe.control.plugins.model import Check, Pool, PoolState
 from yunhe.entrypoints.cli.screen import symbol, table
@@ -11,6 +13,7 @@ from yunhe.entrypoints.cli.show_plan import where
 from yunhe.kernel.money import Prices, show_money
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
+from yunhe.scheduling.perception.model import ResourceGraph, Vertex, VertexKind
 from yunhe.trading.trades.model import PriceList
 
 COLOURS = {PoolState.READY: "green", PoolState.OFFLINE: "red", PoolState.DRAINING: "yellow"}
@@ -55,6 +58,38 @@ def pools_table(pools: Sequence[Pool]) -> Table:
         rows,
         flexible=(0, 4, 5, 7),
     )
+
+
+def graph_tree(graph: ResourceGraph) -> Group:
+    """Return the graph of resources as a tree for each cluster."""
+    below: dict[str, list[Vertex]] = {}
+    by_id = {vertex.id: vertex for vertex in graph.vertices}
+    for edge in graph.edges:
+        below.setdefault(edge.source, []).append(by_id[edge.target])
+    clusters = [vertex for vertex in graph.vertices if vertex.kind is VertexKind.CLUSTER]
+    return Group(*(_branch(cluster, below, None) for cluster in clusters))
+
+
+def _branch(vertex: Vertex, below: dict[str, list[Vertex]], parent: Tree | None) -> Tree:
+    children = below.get(vertex.id, [])
+    label = Text.assemble((vertex.name, "bold"), f"  {vertex.attributes.get('kind', '')}".rstrip(), "  ")
+    label.append(vertex.state, style="green" if vertex.state == "ready" else "yellow")
+    amounts = [_amount(child) for child in children if child.kind is VertexKind.RESOURCE]
+    if vertex.reason:
+        amounts.append(vertex.reason)
+    label.append("".join(f"  {amount}" for amount in amounts), style="dim")
+    tree = Tree(label, guide_style="dim") if parent is None else parent.add(label)
+    for child in children:
+        if child.kind is not VertexKind.RESOURCE:
+            _branch(child, below, tree)
+    return tree
+
+
+def _amount(resource: Vertex) -> str:
+    used, total = resource.used or 0, resource.total or 0
+    if resource.unit == "MiB":
+        return f"{resource.name} {show_memory(used)} of {show_memory(total)}"
+    return f"{resource.name} {used / 1000:.1f} of {total / 1000:g}"
 
 
 def check_line(check: Check) -> Text:

@@ -38,6 +38,7 @@ class PodWorker:
         self._room = room
         self.uid: str = pod["metadata"]["uid"]
         self.is_over = False
+        self._is_gone = False
         self._access, self._home = access, home
         self._folder = home.folder / self.uid
         self._path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
@@ -89,7 +90,9 @@ class PodWorker:
 
     async def vanish(self) -> None:
         """End what runs without a word: the pod is no more."""
+        self._is_gone = True
         self._stopping.set()
+        self.update(self.pod)
         for container in (*self._inits, *self._mains):
             if container.run is not None:
                 await container.run.stop(0)
@@ -206,7 +209,7 @@ class PodWorker:
 
     async def _wait_for_deletion(self) -> None:
         """Stay until the pod is to be deleted, then let the API server forget it."""
-        while "deletionTimestamp" not in self.pod["metadata"]:
+        while not self._is_gone and "deletionTimestamp" not in self.pod["metadata"]:
             await self._changed.wait()
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
         await self._access.call("DELETE", self._path, body)
