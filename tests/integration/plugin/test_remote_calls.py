@@ -221,6 +221,6 @@ async def test_a_plugin_of_another_version_is_not_used(
 
 
 async def test_a_plugin_bounds_its_own_memory_as_its_manifest_says(plugin: PluginProcess) -> None:
-    limits = Path(f"/proc/{plugin.process.pid}/limits").read_text().splitlines()
+    limits = (await anyio.Path(f"/proc/{plugin.process.pid}/limits").read_text()).splitlines()
     soft = next(line for line in limits if line.startswith("Max data size")).split()[3]
     assert int(soft) == plugin.manifest.limits.memory_mib * 1024 * 1024
