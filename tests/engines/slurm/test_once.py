@@ -65,7 +65,12 @@ async def test_of_two_jobs_for_one_allocation_one_runs(cluster: SlurmCluster, tm
         exported = ",".join(f"{name}={value}" for name, value in variables.items())
         name = f"--job-name=yunhe-{made.allocation_id}"
         assert cluster.ask(
-            "sbatch", "--parsable", name, f"--export=ALL,{exported}", "--output=/dev/null", f"{directory}/job.sh"
+            "sbatch",
+            "--parsable",
+            name,
+            f"--export=ALL,{exported}",
+            "--output=/dev/null",
+            f"{directory}/job.sh",
         )
         seen = await ended(engine, made)
         assert (seen.phase, seen.exit_code) == (Phase.EXITED, 0)

@@ -52,7 +52,11 @@ async def test_a_drained_node_is_not_ready_and_says_why(cluster: SlurmCluster) -
         ({"resources": Resources(memory_mib=9_000_000)}, InvalidInputError, "memory_mib"),
         ({"resources": Resources(accelerators=(Accelerators("a100", 500),))}, InvalidInputError, "whole"),
         ({"resources": Resources(accelerators=(Accelerators("a100", 1000),))}, InvalidInputError, "none"),
-        ({"resources": Resources(accelerators=(Accelerators("a100", 1000, 80),))}, InvalidInputError, "memory"),
+        (
+            {"resources": Resources(accelerators=(Accelerators("a100", 1000, 80),))},
+            InvalidInputError,
+            "memory",
+        ),
         ({"image": "alpine:3"}, UnsupportedError, "image"),
         ({"node": "n9"}, NotFoundError, "n9"),
     ],

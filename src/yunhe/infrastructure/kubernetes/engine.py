@@ -295,9 +295,7 @@ class KubernetesEngine:
         if not self._facts.resizes:
             raise UnsupportedError(NO_RESIZE, remedy="Move the allocation, or upgrade the cluster.")
         record, pod = await self._running(allocation_id, token)
-        await resize_pod(
-            self.api, pod, resources, self.settings, lambda: self.pods.get(record.metadata.key)
-        )
+        await resize_pod(self.api, pod, resources, self.settings, lambda: self.pods.get(record.metadata.key))
 
     def exec(
         self, allocation_id: AllocationId, request: ExecRequest
