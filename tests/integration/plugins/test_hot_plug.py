@@ -213,7 +213,7 @@ def assert_every_job_ran_once(client: Client, load: Load) -> None:
     ended: Counter[JobState] = Counter()
     while waiting:
         assert time.monotonic() < give_up_at, f"{len(waiting)} jobs have not ended: {sorted(waiting)[:3]}"
-        for job in client.jobs(states=tuple(FINAL), page=1000):
+        for job in client.jobs(states=tuple(FINAL)):
             if waiting.pop(job.id, None) is not None:
                 ended[job.state] += 1
         time.sleep(0.5)
