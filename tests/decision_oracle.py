@@ -53,6 +53,7 @@ def pool_may(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) ->
         and zone_holds(region_of(facts), demand.residency)
         and (not demand.levels or level in demand.levels)
         and all(tolerated(taint, demand) for taint in facts.taints)
+        and set(demand.powers) <= set(facts.powers)
         and (not demand.data or delivery(demand, snapshot, pool) != "never")
     )
 

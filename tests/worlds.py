@@ -108,6 +108,7 @@ def random_pool(rng: Random, name: str) -> PoolFacts:
         relays=rng.random() < 0.4,
         accepts=rng.random() < 0.9,
         taints=rng.choice(((), (), (), (), ("maintenance",), ("gpu=only",))),
+        powers=rng.choice((("images", "resize"), ("images",), ("resize",), ())),
     )
 
 
@@ -210,6 +211,7 @@ def random_demand(rng: Random, *, single: bool = False) -> Demand:
         isa=rarely(rng.choice((("amd64",), ("arm64", "riscv64"))), ()),
         tolerations=rng.choice(((), ("maintenance",), ("gpu", "spot"), ("*",))),
         where=rarely(rng.choice((("disk=ssd",), ("disk!=hdd",))), ()),
+        powers=rarely(rng.choice((("images",), ("images", "resize"))), ()),
         data=rng.choice(((), (DataNeed(dataset="corpus"),))),
     )
 

@@ -30,10 +30,18 @@ TEST = (
     Package("iproute2", "ip", "network namespaces that a test can cut"),
     Package("iptables", "iptables", "dropping packets between a platform and a pool"),
     Package("iputils-ping", "ping", "telling a cut network from a slow one"),
+    Package("slurmctld", "/usr/sbin/slurmctld", "a Slurm site"),
+    Package("slurmd", "/usr/sbin/slurmd", "a Slurm site"),
+    Package("slurm-client", "sbatch", "a Slurm site"),
+    Package("munge", "/usr/sbin/munged", "a Slurm site"),
+    Package("runc", "runc", "containers on hosts, where crun does not know this mix of control groups"),
+    Package("podman", "podman", "containers on hosts"),
+    Package("busybox-static", "/bin/busybox", "the image that containers of the tests run"),
     Package("postgresql", "/usr/lib/postgresql/*/bin/initdb", "the same tests on PostgreSQL as on SQLite"),
 )
 ENGINES = (
     *TEST,
+    Package("docker.io", "dockerd", "containers on hosts whose engine is docker"),
     Package("chromium", "chromium", "the console, driven as a person would"),
 )
 PROFILES = {"test": TEST, "engines": ENGINES}

@@ -4,9 +4,9 @@ from collections.abc import Generator
 
 import pytest
 
-from conformance.basic_promises import Connect
-from conformance.engine_promises import EnginePromises
 from engines.slurm.cluster import SlurmCluster, slurm_cluster
+from yunhe.conformance.basic_promises import Connect
+from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.slurm.engine import SlurmEngine
 

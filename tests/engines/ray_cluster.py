@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +17,9 @@ import httpx
 
 from yunhe.infrastructure.contract.kind import Target
 
-VERSION = "2.60.0"
+VERSION = os.environ.get("YUNHE_TEST_RAY_VERSION", "2.60.0")
 STARTED_WITHIN_S = 120.0
+ATTEMPTS = 3
 ENDED_WITHIN_S = 15.0
 _MARK = "YUNHE_TEST_RAY"
 
@@ -122,7 +123,7 @@ class RayCluster:
 
     def __init__(self, directory: Path, *, token: str = "") -> None:
         self._directory = directory
-        self._gcs_port, self._dashboard_port = _free_port(), _free_port()
+        self._gcs_port = self._dashboard_port = 0
         self._environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._started = 0
@@ -139,27 +140,29 @@ class RayCluster:
         return Target(address=self.url, options=options)
 
     def start_head(self, *, cpus: int = 2) -> None:
-        """Start the head and wait until its dashboard takes jobs."""
-        self._started += 1
+        """Start the head and wait until its dashboard takes jobs; one that was there before keeps its address."""
+        if not self._dashboard_port:
+            self._gcs_port, self._dashboard_port = _free_port(), _free_port()
+        self.head = self._start(lambda: self._head(cpus), 1)
+
+    def _head(self, cpus: int) -> RayNode:
         temp = self._directory / f"h{self._started}"
         arguments = ["--head", "--include-dashboard=true", f"--port={self._gcs_port}", f"--temp-dir={temp}"]
         arguments += ["--dashboard-host=127.0.0.1", f"--dashboard-port={self._dashboard_port}"]
         arguments += [f"--ray-client-server-port={_free_port()}", *self._node_arguments(cpus)]
-        self.head = RayNode(self._directory, f"head-{self._started}", arguments, self._environment)
-        self._wait_for(self.head, 1)
+        return RayNode(self._directory, f"head-{self._started}", arguments, self._environment)
 
     def start_worker(self, *, cpus: int = 1, resources: str = '{"fpga": 2}') -> RayNode:
         """Start a worker with a custom resource and wait until it is in the cluster."""
-        self._started += 1
         arguments = [f"--address=127.0.0.1:{self._gcs_port}", f"--resources={resources}"]
-        worker = RayNode(
-            self._directory,
-            f"worker-{self._started}",
-            [*arguments, *self._node_arguments(cpus)],
-            self._environment,
-        )
+        before = self._alive()
+
+        def start() -> RayNode:
+            given = [*arguments, *self._node_arguments(cpus)]
+            return RayNode(self._directory, f"worker-{self._started}", given, self._environment)
+
+        worker = self._start(start, before + 1)
         self.workers.append(worker)
-        self._wait_for(worker, self._alive() + 1)
         return worker
 
     def end(self) -> None:
@@ -173,14 +176,22 @@ class RayCluster:
             f"--dashboard-agent-grpc-port={_free_port()}",
         ]
         agent += [f"--metrics-export-port={_free_port()}", "--node-ip-address=127.0.0.1"]
-        return [*agent, f"--num-cpus={cpus}", f"--memory={1024**3}", "--object-store-memory=80000000"]
+        return [*agent, f"--num-cpus={cpus}", f"--memory={2 * 1024**3}", "--object-store-memory=80000000"]
 
-    def _wait_for(self, node: RayNode, count: int) -> None:
-        until = time.monotonic() + STARTED_WITHIN_S
-        while self._alive() < count:
-            if not node.running or time.monotonic() > until:
-                raise AssertionError(f"a Ray node did not start: {node.said()}")
-            time.sleep(0.3)
+    def _start(self, start: Callable[[], RayNode], count: int) -> RayNode:
+        """Start a node and wait until the cluster has *count*; others may take its ports meanwhile, so try again."""
+        said = ""
+        for _ in range(ATTEMPTS):
+            self._started += 1
+            node = start()
+            until = time.monotonic() + STARTED_WITHIN_S
+            while node.running and time.monotonic() < until:
+                if self._alive() >= count:
+                    return node
+                time.sleep(0.3)
+            said = node.said()
+            node.end()
+        raise AssertionError(f"a Ray node did not start: {said}")
 
     def _alive(self) -> int:
         """Return how many nodes the dashboard has measured: those can run jobs."""

@@ -22,6 +22,8 @@ class Dashboard:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.packages: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
+        self.deaf: set[str] = set()
+        """Files on a node that does not answer."""
         self.submissions: list[dict[str, Any]] = []
         self.stops: list[str] = []
         self.version: dict[str, Any] = dict(RECORDED["version"])
@@ -111,6 +113,8 @@ class Dashboard:
         return httpx.Response(200, json={"result": True, "data": {"result": {"internal": names}}})
 
     def _file(self, name: str) -> httpx.Response:
+        if name in self.deaf:
+            return httpx.Response(500, text="failed to connect to all addresses")
         if name not in self.files:
             return httpx.Response(500, text=f"A file is not found at: /logs/{name}")
         return httpx.Response(200, content=self.files[name])

@@ -7,10 +7,11 @@ The package is shipped as one file (see ``yunhe.infrastructure.host.package``). 
 ``daemon``       starts, recovers, ticks and replaces itself; ``server`` answers requests
 ``node``         the allocations and the commands on them; ``runs`` one allocation's directory and records
 ``spawner``      forks what runs as somebody else; ``wrapper`` one task from first step to exit record
-``cgroups``      limits; ``meters`` what was used; ``journal`` what must not be forgotten
+``containers``   what the host's container engine is asked for; ``namespaces`` how a step gets inside
+``limits``       control groups; ``meters`` what was used; ``journal`` what must not be forgotten
 """
 
-AGENT_VERSION = 1
+AGENT_VERSION = 2
 """Grows with every change of the agent's behaviour: a platform upgrades an agent with a lower one."""
 
 PROTOCOL = 1

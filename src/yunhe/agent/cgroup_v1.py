@@ -113,12 +113,20 @@ class GroupV1:
         text = self._read("memory", "memory.stat")
         return sum(map(int, _RESIDENT.findall(text))) // 1024
 
+    def memory_peak_kib(self) -> int | None:
+        """Return the most the group was ever charged, what it cached of files included: what the limit judges."""
+        return int(self._read("memory", "memory.max_usage_in_bytes")) // 1024
+
     def oom_kills(self) -> int:
         """Return how often the kernel killed a member for want of memory."""
         for line in self._read("memory", "memory.oom_control").splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
         return 0
+
+    def shown_as(self) -> list[tuple[str, str]]:
+        """Return each controller's directory with where that controller is mounted, as if the group were all there is."""
+        return sorted({(path, os.path.dirname(os.path.dirname(path))) for path in self._paths.values()})
 
     def remove(self) -> None:
         """Remove the group's directories; the kernel may take a moment to let go of dead members."""

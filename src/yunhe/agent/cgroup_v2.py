@@ -108,9 +108,20 @@ class GroupV2:
         """Return anonymous and mapped memory."""
         return (self._number("memory.stat", "anon") + self._number("memory.stat", "file_mapped")) // 1024
 
+    def memory_peak_kib(self) -> int | None:
+        """Return the most the group was ever charged, what it cached of files included; needs Linux 5.19."""
+        try:
+            return int(self._read("memory.peak")) // 1024
+        except FileNotFoundError:
+            return None
+
     def oom_kills(self) -> int:
         """Return how often the kernel killed a member for want of memory."""
         return self._number("memory.events", "oom_kill")
+
+    def shown_as(self) -> list[tuple[str, str]]:
+        """Return the group's directory with where the tree is mounted, as if the group were all there is."""
+        return [(self._path, os.path.dirname(os.path.dirname(self._path)))]
 
     def remove(self) -> None:
         """Remove the group; the kernel may take a moment to let go of dead members."""

@@ -141,8 +141,9 @@ class _Daemon:
     def __init__(self, launch: Launch, listening: socket.socket) -> None:
         self._launch = launch
         self._listening = listening
-        # One thread, for removing directories that may be large; everything else happens in the loop.
+        # One thread, for removing what may be large and asking who may be slow; everything else happens in the loop.
         self._cleaner = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._engine_found: "asyncio.Future[None] | None" = None
 
     async def run(self) -> str:
         """Serve; return the file of a successor, or nothing if there is none."""
@@ -152,12 +153,15 @@ class _Daemon:
         node.on_trash = lambda path: self._cleaner.submit(shutil.rmtree, path, True) and None
         watch = Watch(node)
         watch.recover()
-        server = Server(node, watch, _digest_of(launch.agent_file))
         loop = asyncio.get_event_loop()
+        node.on_stray = lambda name: self._cleaner.submit(node.engine.remove, name) and None
+        crew = Crew()
+        server = Server(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
+        if node.register.allocations or node.register.marks:
+            crew.start(self._clear_containers(node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
-        crew = Crew()
         accepting = crew.start(self._accept(crew, server))
         await self._tick_until(server.replace, watch)
         accepting.cancel()
@@ -172,6 +176,19 @@ class _Daemon:
         if not server.replacement:
             node.keeper.remove()
         return server.replacement
+
+    async def _find_engine(self, node: Node) -> None:
+        """Ask, once, whether this host has a container engine that works; whoever wants to know waits for it."""
+        if self._engine_found is None:
+            found = asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.find)
+            self._engine_found = asyncio.ensure_future(found)
+        await asyncio.shield(self._engine_found)
+
+    async def _clear_containers(self, node: Node, watch: Watch) -> None:
+        """Have removed what the containers of an earlier life have left."""
+        await self._find_engine(node)
+        left = await asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.allocations)
+        watch.clear_containers(left)
 
     async def _accept(self, crew: Crew, server: Server) -> None:
         """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""

@@ -60,8 +60,16 @@ class Group(Protocol):
         """Return the memory resident now: anonymous and mapped."""
         ...
 
+    def memory_peak_kib(self) -> int | None:
+        """Return the most the members ever held, as the kernel counted it; None without such a count."""
+        ...
+
     def oom_kills(self) -> int:
         """Return how often the kernel killed a member for want of memory."""
+        ...
+
+    def shown_as(self) -> list[tuple[str, str]]:
+        """Return the group's directories, each with where a container should see it."""
         ...
 
     def remove(self) -> None:
@@ -119,9 +127,14 @@ class Keeper:
                 continue
 
 
+def agent_name(root: str) -> str:
+    """Return a name that only the agent of *root* has on this host."""
+    return "yunhe-" + hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:12]
+
+
 def find_keeper(root: str, *, mountinfo: str = "/proc/self/mountinfo") -> Keeper:
     """Return the best keeper there is for the agent that lives in *root*."""
-    name = "yunhe-" + hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:12]
+    name = agent_name(root)
     v1, v2 = _mounts(mountinfo)
     if all(controller in v1 for controller in V1_REQUIRED):
         paths = {controller: f"{path}/{name}" for controller, path in v1.items()}

@@ -87,6 +87,12 @@ class Meter:
         peak_kib = max(totals.peak_kib, sample.memory_kib)
         self._set(totals._replace(taken=totals.taken + 1, peak_kib=peak_kib))
 
+    def raise_peak(self, peak_kib: int | None) -> None:
+        """Take the kernel's own count of the most memory held: samples miss what comes and goes between them."""
+        totals = self._totals()
+        if peak_kib is not None and peak_kib > totals.peak_kib:
+            self._set(totals._replace(peak_kib=peak_kib))
+
     def last(self) -> Sample | None:
         """Return the newest sample."""
         taken = self._totals().taken

@@ -8,10 +8,11 @@ import signal
 import time
 from typing import Any, Callable, NamedTuple
 
+from yunhe.agent import containers
 from yunhe.agent.environment import environment_of
 from yunhe.agent.failpoints import reach
 from yunhe.agent.journal import Journal
-from yunhe.agent.limits import Group, find_keeper
+from yunhe.agent.limits import Group, agent_name, find_keeper
 from yunhe.agent.machine import Declared, Machine
 from yunhe.agent.processes import Identity, is_alive
 from yunhe.agent.refusals import CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
@@ -24,7 +25,6 @@ from yunhe.agent.wrapper import COULD_NOT_START
 
 POWERS = ("resize", "pin", "pause", "files", "exec", "images", "gang", "services", "checkpoint", "volumes")
 NEVER = {
-    "images": "This agent runs processes, not containers.",
     "gang": "One host is one node: there is nothing to begin together.",
     "services": "This agent does not restart or balance what it runs.",
     "checkpoint": "This agent cannot freeze a process to a file.",
@@ -65,6 +65,7 @@ class Node:
         self.register = Register(journal, self.runs)
         self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
         self.keeper = find_keeper(self.root)
+        self.engine = containers.Engine(agent_name(self.root))
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
         self.busy: set[str] = set()
@@ -73,6 +74,8 @@ class Node:
         self.version = time.time_ns() // 1_000_000
         self.on_change: Callable[[], None] = lambda: None
         self.on_trash: Callable[[str], None] = lambda _path: None
+        self.on_stray: Callable[[str], None] = lambda _name: None
+        """Told of an allocation whose container, if there is one, nobody else will remove."""
 
     def group(self, allocation: Allocation) -> Group:
         """Return the processes of *allocation*."""
@@ -168,6 +171,7 @@ class Node:
             "timeout_s": body.get("timeout_s"),
             "log_limit_bytes": body.get("log_limit_bytes", DEFAULT_LOG_BYTES),
             "disk_limit_bytes": body.get("disk_limit_bytes"),
+            "container": self._container_order(body) if body.get("image") else None,
         }
         reach("before-spawn")
         try:
@@ -175,6 +179,17 @@ class Node:
         except OSError as fault:
             self._give_up(allocation, f"could not start: {fault}")
         reach("after-spawn")
+
+    def _container_order(self, body: dict[str, Any]) -> dict[str, Any]:
+        total_mib = self.machine.total()["memory_mib"]
+        return {
+            "image": body["image"],
+            "program": self.engine.program,
+            "agent": agent_name(self.root),
+            "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),
+            # Only a bound: what is used of it counts as the task's memory, whose limit is the real one.
+            "shared_memory_mib": body["resources"].get("memory_mib", 0) or total_mib,
+        }
 
     def _spawn_task(self, order: dict[str, Any]) -> int:
         try:
@@ -332,6 +347,8 @@ class Node:
     def missing_powers(self) -> dict[str, str]:
         """Return what this node cannot do, each with the reason."""
         missing = dict(NEVER)
+        if not self.engine.program:
+            missing["images"] = self.engine.reason
         if not self.keeper.grouped:
             why = "This agent may not write control groups; it keeps limits by rlimits and nice."
             missing.update(resize=why, pin=why, pause=why)

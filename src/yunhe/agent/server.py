@@ -37,8 +37,11 @@ Handler = Callable[[Call], Awaitable[None]]
 class Server:
     """The daemon's face."""
 
-    def __init__(self, node: Node, watch: Watch, digest: str) -> None:
+    def __init__(
+        self, node: Node, watch: Watch, digest: str, find_engine: Callable[[], Awaitable[None]]
+    ) -> None:
         self._node = node
+        self._find_engine = find_engine
         self._watch = watch
         self._digest = digest
         self._change = asyncio.Event()
@@ -48,7 +51,7 @@ class Server:
         self.replace = asyncio.Event()
         node.on_change = self._changed
         files = Files(node)
-        commands = ("launch", "stop", "release", "resize", "pin", "pause", "resume")
+        commands = ("stop", "release", "resize", "pin", "pause", "resume")
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
             "describe": self._describe,
@@ -60,6 +63,7 @@ class Server:
             "put_archive": files.put,
             "get_archive": files.get,
             "exec": lambda call: run_command(node, call),
+            "launch": self._launch,
             "upgrade": self._upgrade,
             **{name: self._commander(getattr(node, name)) for name in commands},
         }
@@ -117,7 +121,14 @@ class Server:
             }
         )
 
+    async def _launch(self, call: Call) -> None:
+        if call.body.get("image"):
+            await self._find_engine()
+        self._node.launch(call.body)
+        await call.answer({})
+
     async def _describe(self, call: Call) -> None:
+        await self._find_engine()
         missing = self._node.missing_powers()
         powers = [power for power in POWERS if power not in missing]
         await call.answer(

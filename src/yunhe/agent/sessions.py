@@ -36,6 +36,8 @@ async def run_command(node: Node, call: Call) -> None:
         "work": allocation.run.work,
         "keeper": node.keeper.as_body(),
         "environment": environment,
+        "container": allocation.run.record("container"),
+        "chosen": sorted(claim.get("envs", {})),
     }
     ours, theirs = _open_terminal(call, allocation.uid) if tty else _open_pipes()
     status_reader, status_writer = os.pipe()

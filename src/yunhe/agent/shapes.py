@@ -11,6 +11,7 @@ Check = Callable[[Any, str, "list[dict[str, str]]"], None]
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IMAGE = r"([A-Za-z0-9][A-Za-z0-9./:@_-]*)?"
 _MOST = 2**53
 
 
@@ -141,7 +142,7 @@ SHAPES: dict[str, Check] = {
             "steps": many(STEP, 100, fewest=1),
         },
         {
-            "image": text(longest=1000),
+            "image": text(_IMAGE, 1000, "must be the name of an image: letters, digits and ./:@_-"),
             "envs": variables,
             "secrets": variables,
             "timeout_s": nothing_or(number(0, 1e9)),

@@ -92,9 +92,17 @@ class Ungrouped:
         """Return the sum over the members; pages they share count more than once."""
         return sum(map(resident_kib, self.processes()))
 
+    def memory_peak_kib(self) -> int | None:
+        """Return None: nobody keeps count."""
+        return None
+
     def oom_kills(self) -> int:
         """Return zero: nobody counts."""
         return 0
+
+    def shown_as(self) -> list[tuple[str, str]]:
+        """Return nothing: there is no group to show."""
+        return []
 
     def remove(self) -> None:
         """Do nothing: there is no group."""

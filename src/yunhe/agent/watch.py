@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any
 
@@ -168,12 +169,13 @@ class Watch:
         group, reaped = self._node.group(allocation), allocation.run.at("reaped")
         last = allocation.meter.last()
         try:
-            use = read_use(group, reaped)
+            use, peak_kib = read_use(group, reaped), group.memory_peak_kib()
             # The counters of each process are dear to read and only grow: a look now and then loses nothing.
             io = read_io(group, reaped) if last is None or self._ticks % IO_EVERY_TICKS == 0 else last[4:]
         except OSError:
             return  # the group went away meanwhile: the exit record has the final counters
         allocation.meter.add(Sample(clock_ms(), int(time.time() * 1000), *use, *io))
+        allocation.meter.raise_peak(peak_kib)
         allocation.totals = allocation.meter.totals()
 
     def _close(self, allocation: Allocation, ended: dict[str, Any]) -> None:
@@ -194,6 +196,7 @@ class Watch:
                     ended["written_bytes"],
                 )
             )
+            meter.raise_peak(ended.get("memory_peak_kib"))
         self._finish_metering(allocation)
         self._node.keeper.group(allocation.id).remove()
 
@@ -210,8 +213,24 @@ class Watch:
             self._sample(allocation)
         group = self._node.group(allocation)
         group.kill()
+        self._end_container(allocation)
         self._finish_metering(allocation)
         group.remove()
+
+    def _end_container(self, allocation: Allocation) -> None:
+        """End the container that a lost wrapper may have left."""
+        first = identity_of(allocation.run.record("container") or {})
+        if first is not None and is_alive(first):
+            os.kill(first.pid, signal.SIGKILL)
+        if (allocation.run.record("claim") or {}).get("image"):
+            self._node.on_stray(allocation.id)
+
+    def clear_containers(self, found: list[str]) -> None:
+        """Have the containers removed that belong to nothing that lives: the host was restarted, or a wrapper died."""
+        for name in found:
+            allocation = self._node.register.allocations.get(name)
+            if allocation is None or allocation.phase not in LIVE:
+                self._node.on_stray(name)
 
     def _finish_metering(self, allocation: Allocation) -> None:
         meter = allocation.meter

@@ -17,12 +17,14 @@ import struct
 import time
 from typing import Any
 
+from yunhe.agent import containers
 from yunhe.agent.failpoints import reach
 from yunhe.agent.limits import Keeper
 from yunhe.agent.logs import LogWriter
-from yunhe.agent.processes import identify, signal_all
+from yunhe.agent.namespaces import Inside, environment_inside
+from yunhe.agent.processes import Identity, identify, is_alive, signal_all
 from yunhe.agent.runs import Run
-from yunhe.agent.users import adopt_orphans, become
+from yunhe.agent.users import adopt_orphans, become, end_with
 
 COULD_NOT_START = 125
 """The exit code of a task of which no step could be executed."""
@@ -32,6 +34,7 @@ REAPED = struct.Struct("<QQQ")
 
 _GRACE_AFTER_LIMIT_S = 5.0
 _DISK_CHECK_S = 2.0
+_REMOVED_WITHIN_S = 5.0
 _BLOCK_BYTES = 512
 
 
@@ -57,7 +60,15 @@ class Wrapper:
         self._force_at: float | None = None
         self._deadline: float | None = None
         self._disk_check_at = time.monotonic() + _DISK_CHECK_S
+        self._disk_paths = [self._run.work, self._run.at("tmp")]
         self._reaped = self._open_reaped()
+        self._unbilled = (0, 0, 0)
+        """What the container engine used for us, which is not the task's to pay."""
+        self._first: Identity | None = None
+        """The first process of the task's container."""
+        self._inside: Inside | None = None
+        self._layer = ""
+        """The directory of what the container changed, while there is a container."""
 
     def _open_reaped(self) -> mmap.mmap:
         handle = os.open(self._run.at("reaped"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -68,7 +79,8 @@ class Wrapper:
 
     def run(self) -> None:
         """Run the task to its end and record it."""
-        adopt_orphans()
+        if not self._order["container"]:
+            adopt_orphans()  # inside a container they become its first process's children
         reach("before-start-record")
         if not self._record_start():
             return  # an agent that came back has given this run up: it must not begin now
@@ -76,10 +88,14 @@ class Wrapper:
         try:
             self._group.create(self._order["cpu_millis"], self._order["memory_mib"])
             self._obey_stop()
+            if self._order["container"] and self._ending is None:
+                self._make_container()
             step, code = self._run_steps()
         except OSError as fault:
-            code, detail = COULD_NOT_START, f"could not start: {fault}"
+            code, detail = COULD_NOT_START, f"could not start: {fault.strerror or fault}"
         self._finish(step, code, detail)
+        if self._order["container"]:
+            self._see_container_gone()
 
     def _record_start(self) -> bool:
         me = identify(os.getpid())
@@ -89,6 +105,68 @@ class Wrapper:
             "start",
             {**me._asdict(), "started_at": time.time(), "started_clock_ms": clock_ms()},
         )
+
+    def _make_container(self) -> None:
+        """Have the engine make the container, and note who is first in it, for whoever must end it without us."""
+        wanted = self._order["container"]
+        code, said = self._ask_engine(containers.start(self._order, self._run, self._group))
+        if self._ending is not None:
+            return
+        if code != 0:
+            why = containers.last_line(said) or "the container engine could not be run"
+            raise OSError(f"no container of image {wanted['image']}: {why}")
+        code, said = self._ask_engine(containers.question(wanted["program"], self._run.id))
+        if self._ending is not None:
+            return
+        self._first, layer = containers.found(said if code == 0 else "", self._run.id)
+        self._run.write_record("container", self._first._asdict())
+        self._layer = layer
+        self._disk_paths += [layer] if layer else []
+        self._inside = Inside(self._first)
+        self._order["environment"] = environment_inside(
+            self._first.pid, self._order["environment"], wanted["chosen"]
+        )
+
+    def _ask_engine(self, command: list[str]) -> tuple[int, str]:
+        """Run a command of the container engine, outside the task's group; return its exit code and what it said."""
+        said = os.memfd_create("said")
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(said, 1)
+                os.dup2(said, 2)
+                end_with(me)
+                os.execv(command[0], command)
+            finally:
+                os._exit(COULD_NOT_START)
+        self._step_pid, self._status = pid, None
+        ending = self._ending
+        while self._status is None:
+            self._turn()
+            if self._ending != ending:
+                signal_all([pid], signal.SIGKILL)
+        self._unbilled = self._reaped_counters()
+        self._publish()
+        size = os.fstat(said).st_size
+        text = os.pread(said, 4096, max(0, size - 4096)).decode(errors="replace")
+        os.close(said)
+        return exit_code(self._status), text
+
+    def _see_container_gone(self) -> None:
+        """Wait for the engine to remove the container, which it does once its first process is gone; help if need be."""
+        until = time.monotonic() + _REMOVED_WITHIN_S
+        while self._layer and os.path.exists(self._layer):
+            if time.monotonic() > until:
+                self._layer = ""
+            time.sleep(0.05)
+        if self._layer:
+            return
+        command = containers.removal(self._order["container"]["program"], self._run.id)
+        silence = [(os.POSIX_SPAWN_OPEN, handle, os.devnull, os.O_RDWR, 0) for handle in (0, 1, 2)]
+        pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=silence)
+        os.waitpid(pid, 0)
 
     def _run_steps(self) -> tuple[str, int | None]:
         name, code = "", None
@@ -109,7 +187,7 @@ class Wrapper:
         """Start a step; return once its program runs, or raise what kept it from running."""
         reach("before-exec")
         failed, report = os.pipe()
-        pid = os.fork()
+        pid = os.fork() if self._inside is None else self._inside.fork()
         if pid == 0:
             try:
                 self._become_step(number)
@@ -136,6 +214,8 @@ class Wrapper:
         os.dup2(nothing, 0)
         os.dup2(self._task_end, 1)
         os.dup2(self._task_end, 2)
+        if self._inside is not None:
+            self._inside.enter()
         os.chdir(self._run.work)
         become(self._order["uid"])
         path = self._run.step_path(number)
@@ -186,11 +266,20 @@ class Wrapper:
                 break
             if pid == self._step_pid:
                 self._status = status
+        self._publish()
+        return left
+
+    def _publish(self) -> None:
+        """Let everybody see what the reaped have used, less what was not the task's own."""
+        counters = self._reaped_counters()
+        billed = [max(0, all_of_it - ours) for all_of_it, ours in zip(counters, self._unbilled)]  # noqa: B905 - Python 3.8
+        REAPED.pack_into(self._reaped, 0, *billed)
+
+    @staticmethod
+    def _reaped_counters() -> tuple[int, int, int]:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_us = round((used.ru_utime + used.ru_stime) * 1_000_000)
-        blocks = used.ru_inblock * _BLOCK_BYTES, used.ru_oublock * _BLOCK_BYTES
-        REAPED.pack_into(self._reaped, 0, cpu_us, *blocks)
-        return left
+        return cpu_us, used.ru_inblock * _BLOCK_BYTES, used.ru_oublock * _BLOCK_BYTES
 
     def _keep_limits(self) -> None:
         now = time.monotonic()
@@ -202,7 +291,7 @@ class Wrapper:
             self._group.kill()
         limit = self._order["disk_limit_bytes"]
         if limit is not None and now >= self._disk_check_at:
-            used = bytes_below(self._run.work) + bytes_below(self._run.at("tmp"))
+            used = sum(map(bytes_below, self._disk_paths))
             # A large tree takes long to count: spend at most a twentieth of the time on it.
             self._disk_check_at = time.monotonic() + max(_DISK_CHECK_S, 20 * (time.monotonic() - now))
             if used > limit:
@@ -227,6 +316,8 @@ class Wrapper:
     def _finish(self, step: str, code: int | None, detail: str) -> None:
         """End what the steps left behind, read the counters for the last time, and record the exit."""
         self._group.kill()
+        if self._first is not None and is_alive(self._first):
+            os.kill(self._first.pid, signal.SIGKILL)  # the engine removes the container
         os.close(self._task_end)
         until = time.monotonic() + 2.0
         while (self._pump() or self._reap()) and time.monotonic() < until:
@@ -247,6 +338,7 @@ class Wrapper:
             "cpu_us": reaped_cpu_us if counted_us is None else counted_us,
             "read_bytes": read_bytes,
             "written_bytes": written_bytes,
+            "memory_peak_kib": self._group.memory_peak_kib(),
             "log_bytes": self._log.offset,
         }
         reach("before-exit-record")

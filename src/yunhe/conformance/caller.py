@@ -49,6 +49,8 @@ class Caller:
         self.engine = engine
         self.patience_s = patience_s
         self.touched: set[AllocationId] = set()
+        self.image = ""
+        """What an order carries that names no other."""
         self._node_id = node_id
         self._project_id = project_id
         self._resources = resources
@@ -56,6 +58,7 @@ class Caller:
     def order(self, *scripts: str, **fields: Any) -> LaunchOrder:
         """Return an order with one step for each script, named step-1, step-2 and so on."""
         fields.setdefault("allocation_id", new_allocation_id())
+        fields.setdefault("image", self.image)
         self.touched.add(fields["allocation_id"])
         steps = tuple(Step(name=f"step-{n}", script=f"{text}\n") for n, text in enumerate(scripts, start=1))
         chosen: dict[str, Any] = {"token": 1, "resources": self._resources, **fields}

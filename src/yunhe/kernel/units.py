@@ -32,7 +32,10 @@ def parse_memory_mib(value: str | float) -> int:
     letter = _MEMORY_UNIT.fullmatch(unit)
     if letter is None:
         raise ValueError(f"{value!r} is not an amount of memory; write it like 16 (GiB), 16GB or 512MB")
-    return _whole(value, number * _MEMORY_UNITS_MIB[(letter[1] or "").upper()])
+    amount = number * _MEMORY_UNITS_MIB[(letter[1] or "").upper()]
+    if 0 < amount < 1:
+        raise ValueError(f"{value!r} is less than can be given; write at least 1MB")
+    return _whole(value, amount)
 
 
 def parse_duration_s(value: str | float) -> float:

@@ -105,7 +105,7 @@ class Cluster:
         if self.options.controllers and "kube-controller-manager" in self._programs:
             self._start("kube-controller-manager", *self._controller_flags())
         if self.options.scheduler and "kube-scheduler" in self._programs:
-            self._start("kube-scheduler", *self._scheduler_flags())
+            self.start_scheduler()
         if "kube-controller-manager" in self._running:
             self._wait_for_default_account()
 
@@ -116,6 +116,10 @@ class Cluster:
         with self.client() as client:
             self._wait_until(lambda: _answers(client, "/readyz"), "the API server is ready")
         return time.monotonic() - began_s
+
+    def start_scheduler(self) -> None:
+        """Start the scheduler, where it was left out at first: what waits for a node is bound from now on."""
+        self._start("kube-scheduler", *self._scheduler_flags())
 
     def stop_api_server(self) -> None:
         """End the API server as an upgrade would: it closes its watches and lets go of the port."""

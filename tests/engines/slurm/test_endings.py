@@ -14,7 +14,14 @@ async def test_a_job_of_a_higher_partition_preempts_ours(cluster: SlurmCluster) 
     async with site(cluster, partition="scavenge") as engine:
         made = await launch(engine, "echo began\nsleep 300", node="n3")
         await running(engine, made)
-        number = cluster.ask("sbatch", "--parsable", "--partition=urgent", "--exclusive", "--wrap=sleep 2")
+        number = cluster.ask(
+            "sbatch",
+            "--parsable",
+            "--partition=urgent",
+            "--exclusive",
+            "--output=/dev/null",
+            "--wrap=sleep 2",
+        )
         seen = await ended(engine, made)
         assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.PREEMPTED)
         assert seen.meters.wall_ms > 0
@@ -27,7 +34,14 @@ async def test_what_ignores_the_signal_of_a_preemption_is_told_as_preempted_too(
     async with site(cluster, partition="scavenge") as engine:
         made = await launch(engine, 'trap "" TERM\nwhile true; do sleep 0.2; done', node="n3")
         await running(engine, made)
-        number = cluster.ask("sbatch", "--parsable", "--partition=urgent", "--exclusive", "--wrap=sleep 2")
+        number = cluster.ask(
+            "sbatch",
+            "--parsable",
+            "--partition=urgent",
+            "--exclusive",
+            "--output=/dev/null",
+            "--wrap=sleep 2",
+        )
         seen = await ended(engine, made)
         assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.PREEMPTED)
         cluster.ask("scancel", number)

@@ -1,5 +1,7 @@
 """What a site has, what it refuses, and what it keeps to itself."""
 
+from typing import Any
+
 import pytest
 
 from engines.slurm.cluster import SlurmCluster
@@ -37,7 +39,7 @@ async def test_a_drained_node_is_not_ready_and_says_why(cluster: SlurmCluster) -
     cluster.ask("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=new fans")
     try:
         async with site(cluster) as engine:
-            ready = {node.id: (node.ready, node.reason) for node in (await engine.inventory()).nodes}
+            ready = {str(node.id): (node.ready, node.reason) for node in (await engine.inventory()).nodes}
             assert ready["n1"] == (True, ""), ready
             assert not ready["n4"][0]
             assert "new fans" in ready["n4"][1]
@@ -63,7 +65,7 @@ async def test_a_drained_node_is_not_ready_and_says_why(cluster: SlurmCluster) -
     ids=["cores", "memory", "half-gpu", "no-gpu", "device-memory", "image", "node"],
 )
 async def test_an_order_the_site_cannot_keep_is_refused_by_name(
-    cluster: SlurmCluster, fields: dict[str, object], error: type[YunheError], words: str
+    cluster: SlurmCluster, fields: dict[str, Any], error: type[YunheError], words: str
 ) -> None:
     async with site(cluster) as engine:
         made = order("true", **fields)

@@ -36,6 +36,25 @@ def test_a_caller_sees_only_their_projects(people: People) -> None:
     assert {project.id for project in people.admin.projects()} >= {"blue", "red", "default"}
 
 
+def test_what_is_misspelt_is_not_found_with_what_was_meant(people: People) -> None:
+    with pytest.raises(NotFoundError) as no_project:
+        list(people.admin.jobs(project="bleu"))
+    assert "Did you mean blue?" in no_project.value.remedy
+    with pytest.raises(NotFoundError):
+        people.admin.cost(project="nope")
+    with pytest.raises(NotFoundError) as no_pool:
+        people.admin.pool("lba")
+    assert "Did you mean lab?" in no_pool.value.remedy
+
+
+def test_an_admin_sees_whose_each_key_is(people: People) -> None:
+    keys = people.admin.keys()
+    owners = {key.name: key.user for key in keys}
+    assert owners["anns"] == "ann"
+    assert owners["bobs"] == "bob"
+    assert {key.user for key in people.vic.keys()} == {"vic"}  # noqa: SIM118 - a call, not a mapping
+
+
 def test_a_secret_goes_in_and_never_comes_out(people: People) -> None:
     people.ann.set_secret("blue", "TOKEN", "hunter2")
     assert [secret.name for secret in people.vic.secrets("blue")] == ["TOKEN"]

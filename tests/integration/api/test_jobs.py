@@ -11,10 +11,17 @@ import pytest
 
 from integration.api.conftest import People
 from integration.api.serving import Served
-from yunhe.control.plugins.model import ExecRequest
+from yunhe.control.plugins.model import ExecRequest, Pool, PoolSpec
 from yunhe.entrypoints.client import AsyncClient, Client
-from yunhe.kernel.errors import ConflictError, ForbiddenError, NotFoundError, UnauthenticatedError
+from yunhe.kernel.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    UnauthenticatedError,
+)
 from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Job
 from yunhe.scheduling.orchestration.model import Placed, Waiting
@@ -82,6 +89,41 @@ def test_a_plan_says_where_and_keeps_nothing(people: People) -> None:
     assert isinstance(refused, Waiting)
     assert refused.rejected[0].pool_name == "lab"
     assert len(list(people.ann.jobs())) == before
+
+
+@pytest.mark.feature("R25")
+def test_terminal_edge_and_central_pools_are_told_apart_in_queries_and_by_decisions(people: People) -> None:
+    """A pool has one level of three; listing, planning and running keep to the one that is asked for."""
+    for level in Level:
+        place = Place("sh", 31.2, 121.5, level)
+        *_, pool = people.admin.add_pool(PoolSpec(name=f"at-{level}", kind="fake", target=level, place=place))
+        assert isinstance(pool, Pool)
+        assert pool.spec.place is not None
+        assert pool.spec.place.level is level
+    try:
+        for level in Level:
+            assert [pool.spec.name for pool in people.ann.pools(level=level)] == [f"at-{level}"]
+            decision = people.ann.plan(of("true", level=level))
+            assert isinstance(decision, Placed)
+            assert [one.pool_name for one in decision.candidates] == [f"at-{level}"]
+            refused = {(no.pool_name, no.rule) for no in decision.rejected}
+            assert refused >= {(f"at-{other}", "level") for other in Level if other is not level}
+            assert ("lab", "level") in refused, "what has no known level is not at the one asked for"
+            job = finish(people.ann, people.ann.submit(of("true", level=level)))
+            assert job.attempts[-1].pool_name == f"at-{level}"
+        with pytest.raises(InvalidInputError):
+            people.ann.pools(level="cloud")
+        with pytest.raises(InvalidInputError):
+            people.ann.plan(of("true", level="cloud"))
+    finally:
+        for level in Level:
+            people.admin.remove_pool(f"at-{level}", force=True)
+
+
+def test_who_may_only_look_may_plan_and_not_run(people: People) -> None:
+    assert isinstance(people.vic.plan(of("true")), Placed)
+    with pytest.raises(ForbiddenError):
+        people.vic.submit(of("true"))
 
 
 def test_a_waiting_job_explains_itself_and_stops_at_once(people: People) -> None:

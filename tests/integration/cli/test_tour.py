@@ -235,6 +235,10 @@ def test_limits_change_while_a_job_runs(admin: Shell) -> None:
     changed = admin.inside("resize", "elastic", "--cpus", "0.5")
     assert changed.returncode == 0, changed.stderr
     assert "now has 0.5 cores" in changed.stderr
+    assert "has 0.5 cores  1 GiB, asked for 1 core  1 GiB" in admin.inside("explain", "elastic").stdout
+    tiny = admin.inside("resize", "elastic", "--memory", "1KB")
+    assert tiny.returncode == 1
+    assert "less than can be given" in tiny.stderr
     admin.inside("stop", "-y", "elastic")
 
 
@@ -243,8 +247,18 @@ def test_an_export_of_the_ledger_holds_until_somebody_changes_it(admin: Shell, t
     export = tmp_path / "ledger.ndjson"
     assert admin.inside("ledger", "export", export).returncode == 0
     alone = Shell(tmp_path / "nobody", tmp_path)
-    assert alone.inside("ledger", "verify", export).returncode == 0
+    whole = alone.inside("ledger", "verify", export)
+    assert whole.returncode == 0
     lines = export.read_text().splitlines()
+    head = json.loads(lines[-1])["hash"]
+    assert head in whole.stderr
+    assert alone.inside("ledger", "verify", export, "--head", head).returncode == 0
+    export.write_text("\n".join(lines[:-1]) + "\n")
+    cut = alone.inside("ledger", "verify", export, "--head", head)
+    assert cut.returncode == 1
+    assert "cut short" in cut.stderr
+    export.write_text("")
+    assert alone.inside("ledger", "verify", export).returncode == 1
     lines[0] = re.sub(r'"amount_micros":\d+', '"amount_micros":123456', lines[0])
     export.write_text("\n".join(lines) + "\n")
     refused = alone.inside("ledger", "verify", export)

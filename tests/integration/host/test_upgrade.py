@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from integration.host.orders import ended, launched, log_of, running
+from yunhe.agent import AGENT_VERSION
 from yunhe.infrastructure.contract.model import Ending, Observation
 from yunhe.infrastructure.host import engine as engine_module
 from yunhe.infrastructure.host.bridge import open_bridge
@@ -28,7 +29,9 @@ def agent_of_version(version: int) -> AgentFile:
         zipfile.ZipFile(buffer, "w") as other,
     ):
         for name in this.namelist():
-            text = this.read(name).replace(b"AGENT_VERSION = 1\n", b"AGENT_VERSION = %d\n" % version)
+            text = this.read(name).replace(
+                b"AGENT_VERSION = %d\n" % AGENT_VERSION, b"AGENT_VERSION = %d\n" % version
+            )
             other.writestr(name, text)
     return AgentFile(buffer.getvalue(), hashlib.sha256(buffer.getvalue()).hexdigest())
 
@@ -48,7 +51,7 @@ async def test_an_agent_is_replaced_and_its_tasks_do_not_notice(
         except PoolUnreachableError as error:
             outcomes.append(error)
 
-    newer = agent_of_version(2)
+    newer = agent_of_version(AGENT_VERSION + 1)
     monkeypatch.setattr(engine_module, "agent_file", lambda: newer)
     async with anyio.create_task_group() as group:
         group.start_soon(wait_long)
@@ -87,10 +90,10 @@ async def test_an_agent_with_no_protocol_in_common_says_so(root: Path) -> None:
 async def test_an_older_agent_is_upgraded_by_the_first_call(
     root: Path, engine: HostEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = agent_of_version(2)
+    newer = agent_of_version(AGENT_VERSION + 1)
     monkeypatch.setattr(engine_module, "agent_file", lambda: newer)
-    monkeypatch.setattr(engine_module, "AGENT_VERSION", 2)
+    monkeypatch.setattr(engine_module, "AGENT_VERSION", AGENT_VERSION + 1)
     await engine.close()
     await engine.describe()
-    assert (await engine.hello())["agent_version"] == 2
+    assert (await engine.hello())["agent_version"] == AGENT_VERSION + 1
     assert (root / newer.name).exists()

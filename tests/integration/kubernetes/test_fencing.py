@@ -10,11 +10,13 @@ from engines.kubernetes.cluster import Cluster
 from yunhe.conformance.caller import Caller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Phase
+from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
 from yunhe.infrastructure.kubernetes.objects import collection, path_of, pod_body
 from yunhe.infrastructure.kubernetes.phases import has_run, is_over
 from yunhe.infrastructure.kubernetes.settings import read_settings
 from yunhe.infrastructure.kubernetes.shapes import Pod
+from yunhe.kernel.errors import ForbiddenError
 from yunhe.kernel.ids import NodeId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources
 
@@ -33,22 +35,19 @@ def caller(engine: KubernetesEngine) -> Caller:
     return Caller(engine, NodeId(""), ProjectId("fencing"), Resources(cpu_millis=100, memory_mib=64), 45.0)
 
 
-async def thawed_launch(engine: KubernetesEngine, order: LaunchOrder, key: tuple[str, str], uid: str) -> None:
-    """Do the second half of a launch, knowing nothing of what has happened since."""
-    body = pod_body(order, key, uid, engine.settings)
-    await engine.api.create(collection("pods", key[0]), body)
-
-
-async def nothing_runs(engine: KubernetesEngine, key: tuple[str, str], for_s: float) -> None:
-    """Watch a pod that a node has taken for a while: no container of it may start."""
-    until = anyio.current_time() + for_s
-    taken = False
-    while anyio.current_time() < until:
-        pod = msgspec.json.decode(await engine.api.get(path_of("pods", key)), type=Pod)
-        taken = taken or bool(pod.spec.node_name)
-        assert not has_run(pod), "a container was started"
-        await anyio.sleep(0.1)
-    assert taken, "no node has taken it, so nothing is shown"
+async def thawed_launch_starts_nothing(
+    engine: KubernetesEngine, order: LaunchOrder, key: tuple[str, str], uid: str
+) -> None:
+    """Do the second half of a launch, knowing nothing of what has happened since; no container may start."""
+    async with Api(engine.api.access) as api:
+        await api.create(collection("pods", key[0]), pod_body(order, key, uid, engine.settings))
+        until, taken = anyio.current_time() + 5.0, False
+        while anyio.current_time() < until:
+            pod = msgspec.json.decode(await api.get(path_of("pods", key)), type=Pod)
+            taken = taken or bool(pod.spec.node_name)
+            assert not has_run(pod), "a container was started"
+            await anyio.sleep(0.1)
+        assert taken, "no node has taken it, so nothing is shown"
 
 
 async def is_cleared_away(kubernetes_cluster: Cluster, key: tuple[str, str]) -> None:
@@ -68,8 +67,7 @@ async def test_a_launch_frozen_before_its_pod_starts_nothing_once_it_was_stopped
     key = record.metadata.key
     await engine.stop(order.allocation_id, 2)
     await engine.close()  # nobody looks after it: only the missing scripts keep it from running
-    await thawed_launch(engine, order, key, record.metadata.uid)
-    await nothing_runs(engine, key, 5.0)
+    await thawed_launch_starts_nothing(engine, order, key, record.metadata.uid)
     await is_cleared_away(kubernetes_cluster, key)
 
 
@@ -84,8 +82,7 @@ async def test_a_launch_frozen_before_its_pod_starts_nothing_once_another_ran_it
     assert await caller.log(order.allocation_id) == b"ran\n"
     await engine.release(order.allocation_id, 2)
     await engine.close()
-    await thawed_launch(engine, order, key, record.metadata.uid)
-    await nothing_runs(engine, key, 5.0)
+    await thawed_launch_starts_nothing(engine, order, key, record.metadata.uid)
     await is_cleared_away(kubernetes_cluster, key)
 
 
@@ -137,6 +134,34 @@ async def test_one_that_does_not_fit_says_why_and_can_be_stopped(
     await engine.stop(order.allocation_id, 1)
     assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED
     await engine.release(order.allocation_id, 1)
+
+
+async def test_a_quota_that_refuses_leaves_nothing_behind_and_shows_in_the_account(
+    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: Caller
+) -> None:
+    first = await caller.run("true")
+    await caller.ended(first.allocation_id)
+    namespace = engine.records.key_of(first)[0]
+    quota = {"metadata": {"name": "small"}, "spec": {"hard": {"requests.cpu": "1"}}}
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    with kubernetes_cluster.client() as client:
+        client.post(path, json=quota).raise_for_status()
+        try:
+            with anyio.fail_after(30):
+                while not (quotas := (await engine.account()).quotas):
+                    await anyio.sleep(0.2)
+            assert [(one.name, one.limit) for one in quotas] == [(f"{namespace}/requests.cpu", 1.0)]
+            order = caller.order(
+                "true", resources=Resources(cpu_millis=2000, memory_mib=64), secrets={"A": "b"}
+            )
+            with pytest.raises(ForbiddenError, match="exceeded quota"):
+                await engine.launch(order)
+            assert await caller.look(order.allocation_id) is None
+            name = engine.records.key_of(order)[1]
+            assert name.encode() not in await engine.api.get(collection("secrets", namespace))
+            await engine.launch(first)  # it is there already, whatever the quota says now
+        finally:
+            client.delete(f"{path}/small").raise_for_status()
 
 
 async def test_out_of_memory_is_told_as_such(engine: KubernetesEngine, caller: Caller) -> None:

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 import yaml
 
 from engines.kubernetes.cluster import READER, Cluster, free_ports
+from yunhe.conformance.caller import Caller
 from yunhe.infrastructure.contract.kind import Check, Target
+from yunhe.infrastructure.contract.model import Isolation
 from yunhe.infrastructure.kubernetes.kind import KubernetesKind
+from yunhe.kernel.ids import NodeId, ProjectId
+from yunhe.kernel.resources import Resources
 
 pytestmark = [pytest.mark.anyio, pytest.mark.engine, pytest.mark.drives("kubernetes API server")]
 
@@ -68,23 +73,49 @@ async def test_each_missing_permission_is_named_with_the_role_to_apply(kubernete
     assert [role["kind"] for role in roles] == ["ClusterRole", "ClusterRoleBinding"]
 
 
-async def test_the_role_that_is_printed_suffices(kubernetes_cluster: Cluster) -> None:
-    remedy = (await checks(kubernetes_cluster.kubeconfig(READER)))[-1].remedy
-    role, binding = yaml.safe_load_all(remedy.partition("\n")[2])
-    binding["subjects"][0]["name"] = READER
+@pytest.mark.parametrize("namespace", ["", "solo"], ids=["a namespace for each project", "one namespace"])
+async def test_the_role_that_is_printed_suffices(kubernetes_cluster: Cluster, namespace: str) -> None:
+    options = {"namespace": namespace} if namespace else {}
+    kubeconfig = kubernetes_cluster.kubeconfig(READER)
     base = "/apis/rbac.authorization.k8s.io/v1"
+    made: list[str] = []
     with kubernetes_cluster.client() as client:
-        client.post(f"{base}/clusterroles", json=role).raise_for_status()
-        client.post(f"{base}/clusterrolebindings", json=binding).raise_for_status()
+        if namespace:
+            client.post("/api/v1/namespaces", json={"metadata": {"name": namespace}}).raise_for_status()
+        remedy = (await checks(kubeconfig, **options))[-1].remedy
         try:
-            done = await checks(kubernetes_cluster.kubeconfig(READER))
-            assert all(check.ok for check in done), done
-            target = Target(options={"kubeconfig": str(kubernetes_cluster.kubeconfig(READER))})
-            async with KubernetesKind().connect(target) as engine:
-                assert (await engine.inventory()).nodes
+            for body in yaml.safe_load_all(remedy.partition("\n")[2]):
+                if "subjects" in body:
+                    body["subjects"][0]["name"] = READER
+                where = (
+                    f"namespaces/{body['metadata']['namespace']}/" if "namespace" in body["metadata"] else ""
+                )
+                path = f"{base}/{where}{body['kind'].lower()}s"
+                client.post(path, json=body).raise_for_status()
+                made.append(f"{path}/yunhe")
+            await one_job_runs(kubeconfig, options)
         finally:
-            client.delete(f"{base}/clusterrolebindings/yunhe")
-            client.delete(f"{base}/clusterroles/yunhe")
+            for path in made:
+                client.delete(path)
+
+
+async def one_job_runs(kubeconfig: Path, options: dict[str, str]) -> None:
+    with anyio.fail_after(30):
+        while (done := await checks(kubeconfig, **options)) and not done[-1].ok:
+            await anyio.sleep(0.2)  # the API server learns of new roles a moment later
+    assert done[-1].step == "usage"
+    target = Target(options={"kubeconfig": str(kubeconfig), **options})
+    async with KubernetesKind().connect(target) as engine:
+        assert (await engine.inventory()).nodes
+        isolation = (await engine.describe()).isolation
+        assert isolation is (Isolation.ONE_PROJECT if options else Isolation.PER_PROJECT)
+        resources = Resources(cpu_millis=100, memory_mib=64)
+        caller = Caller(engine, NodeId(""), ProjectId("poor"), resources, 45.0)
+        order = await caller.run('echo "$WORD"', secrets={"WORD": "ran"})
+        await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == b"ran\n"
+        await engine.release(order.allocation_id, 1)
+        await engine.stop(order.allocation_id, 2)
 
 
 async def test_a_pod_that_the_cluster_would_refuse_is_found_out_without_making_one(

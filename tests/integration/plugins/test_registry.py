@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+from plugin_processes import FAKE_MANIFEST
 
 from integration.api.serving import Served, serving
 from integration.plugins.processes import (

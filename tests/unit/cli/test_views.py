@@ -2,10 +2,12 @@
 
 import io
 
+import pytest
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from yunhe.control.plugins.model import Check, Meters, Pool, PoolNode, PoolSpec, PoolState
-from yunhe.entrypoints.cli.screen import amount, bytes_text, span
+from yunhe.entrypoints.cli.screen import amount, bytes_text, out, span
 from yunhe.entrypoints.cli.show_costs import costs_table
 from yunhe.entrypoints.cli.show_jobs import ending, explanation_page, jobs_table
 from yunhe.entrypoints.cli.show_plan import plan_page
@@ -202,3 +204,13 @@ def test_amounts_are_short() -> None:
     assert amount(Resources(1000, 512, 0, (Accelerators("A100", 500),))) == "1 core  512 MiB  A100×0.5"
     assert [span(s) for s in (None, 0.84, 75, 3700, 200_000)] == ["–", "0.8s", "1m15s", "1h01m", "2d7h"]
     assert [bytes_text(n) for n in (None, 0, 2048, 5 * 1024**4)] == ["unmetered", "0 B", "2 KiB", "5 TiB"]
+
+
+def test_who_wants_no_colour_gets_no_bold_or_dim_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for value, escapes in (("1", False), ("", True)):
+        monkeypatch.setenv("NO_COLOR", value)
+        console = out()
+        with console.capture() as shown:
+            console.print(Text("bold", style="bold"), Text("dim", style="dim red"))
+        assert ("\x1b[" in shown.get()) is escapes

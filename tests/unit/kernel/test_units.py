@@ -41,7 +41,7 @@ def test_cores_are_read(text: str | float, millis: int) -> None:
         ("512m", 512),
         ("2tb", 2 * 1024 * 1024),
         ("2048K", 2),
-        ("1K", 1),
+        ("1024K", 1),
         ("0", 0),
     ],
 )
@@ -86,7 +86,7 @@ def test_what_is_no_number_of_cores_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [*ABSURD, "16B", "16iB", "16I", "16 bytes", "16GBB", "16GG", "16P", "16 G B"]
+    "text", [*ABSURD, "16B", "16iB", "16I", "16 bytes", "16GBB", "16GG", "16P", "16 G B", "1K", "0.0001"]
 )
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write"):

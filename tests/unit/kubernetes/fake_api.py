@@ -24,6 +24,8 @@ class FakeApi:
         self.forgotten = 0
         """Versions up to this one have expired."""
         self.requests: list[str] = []
+        self.connections = 0
+        self.delay_s = 0.0
         self.answers: list[tuple[str, int, dict[str, str], Body]] = []
         """Answers for requests that contain a text, each given once."""
         self.lists_as_watches = True
@@ -88,6 +90,7 @@ class FakeApi:
     # HTTP
 
     async def serve(self, stream: SocketStream) -> None:
+        self.connections += 1
         reader = BufferedByteReceiveStream(stream)
         async with stream:
             try:
@@ -119,6 +122,7 @@ class FakeApi:
         self, stream: SocketStream, method: str, path: str, query: dict[str, str], body: Body
     ) -> bool:
         whole = self.requests[-1]
+        await anyio.sleep(self.delay_s)
         for answer in self.answers:
             if answer[0] in whole:
                 self.answers.remove(answer)

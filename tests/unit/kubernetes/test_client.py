@@ -76,6 +76,34 @@ async def test_a_limiter_lets_so_many_through_and_no_more() -> None:
     assert (now, most) == (0, 3)
 
 
+async def test_requests_one_after_another_share_a_connection_and_those_at_once_have_their_own(
+    server: FakeApi,
+) -> None:
+    async with Api(Access(name="a", server=server.url)) as api:
+        for _ in range(5):
+            await api.get(PODS)
+        assert server.connections == 1
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(api.get, PODS)
+        assert server.connections == 4
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(api.get, PODS)
+        assert server.connections == 4
+    with pytest.raises(PoolUnreachableError, match="closed"):
+        await api.get(PODS)
+
+
+async def test_a_request_that_is_given_up_takes_its_connection_with_it(server: FakeApi) -> None:
+    async with Api(Access(name="a", server=server.url)) as api:
+        server.delay_s = 0.2
+        with anyio.move_on_after(0.05):
+            await api.get(f"{PODS}/nobody")
+        server.delay_s = 0.0
+        assert b"items" in await api.get(PODS), "an answer to another question"
+
+
 async def test_a_place_in_line_that_is_given_up_goes_to_the_next() -> None:
     limiter = Limiter(first=1, most=1)
     async with limiter.place():

@@ -396,14 +396,20 @@ def _best_pair(here: Snapshot, names: list[str]) -> float | None:
 
 @pytest.mark.feature("T12")
 def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> None:
-    """Markets of random pools against sorting and pairwise comparison."""
-    for seed in range(60):
+    """Markets of random pools against sorting and pairwise comparison, both by brute force."""
+    markets = {"a choice": 0, "more than are shown": 0, "somebody beaten": 0}
+    for seed in range(300):
         rng = Random(seed)
         here, wanted = random_world(rng), random_demand(rng, single=True)
         choices = candidates(wanted, here, 3)
         decision = decide(wanted, here)
         everyone = decision.candidates if isinstance(decision, Placed) else ()
         assert choices.best == everyone[:3]
+        able = _scores_by_brute_force(wanted, here)
+        assert sorted((one.alternative, one.pool_name) for one in everyone) == sorted(able)
+        if not wanted.ordered:
+            least = sorted(able.values())[:3]
+            assert [one.score for one in choices.best] == pytest.approx(least, rel=1e-3, abs=1e-6), seed
         values = [_criteria(wanted, here, one) for one in everyone]
         front = [
             one
@@ -411,6 +417,21 @@ def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> N
             if not any(_beats(v, mine) for v in values)
         ]
         assert list(choices.pareto) == front, seed
+        markets["a choice"] += len(everyone) > 1
+        markets["more than are shown"] += len(everyone) > 3
+        markets["somebody beaten"] += len(front) < len(everyone)
+    assert all(count >= 10 for count in markets.values()), markets
+
+
+def _scores_by_brute_force(wanted: Demand, here: Snapshot) -> dict[tuple[int, str], float]:
+    """Every alternative in every pool that has room for it, with its score, by the slow second opinion."""
+    least = wanted.members if wanted.members_min is None else wanted.members_min
+    return {
+        (alternative, here.pools[row].name): oracle.scores(wanted, here, alternative)[row]
+        for alternative in range(len(wanted.alternatives))
+        for row in oracle.able_pools(wanted, here, alternative)
+        if oracle.members_that_fit(wanted, here, alternative, [row]) >= least
+    }
 
 
 def _beats(one: list[float], other: list[float]) -> bool:

@@ -18,6 +18,7 @@ from yunhe.infrastructure.contract.model import (
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
+from yunhe.kernel.validation import nearest
 from yunhe.storage.database import AnyRow, json_column, metadata
 from yunhe.storage.leases import lease_columns
 
@@ -96,7 +97,7 @@ def read_pool(connection: Connection, name_or_id: str) -> Pool:
     """Return one pool by its name or ID."""
     found = read_pools(connection, _called(name_or_id))
     if not found:
-        raise _no_pool(name_or_id)
+        raise _no_pool(connection, name_or_id)
     return found[0]
 
 
@@ -104,7 +105,7 @@ def read_spec(connection: Connection, name_or_id: str) -> PoolSpec:
     """Return what one pool was registered with: all that is needed to call its engine."""
     row = connection.execute(sa.select(POOLS.c.spec).where(_called(name_or_id))).first()
     if row is None:
-        raise _no_pool(name_or_id)
+        raise _no_pool(connection, name_or_id)
     return spec_of(row)
 
 
@@ -117,8 +118,10 @@ def _called(name_or_id: str) -> sa.ColumnElement[bool]:
     return (POOLS.c.name == name_or_id) | (POOLS.c.id == name_or_id)
 
 
-def _no_pool(name_or_id: str) -> NotFoundError:
-    return NotFoundError(f"There is no pool {name_or_id}.", remedy="List them: yunhe pool ls.")
+def _no_pool(connection: Connection, name_or_id: str) -> NotFoundError:
+    meant = nearest(name_or_id, list(connection.scalars(sa.select(POOLS.c.name))))
+    hint = f"Did you mean {meant}? " if meant else ""
+    return NotFoundError(f"There is no pool {name_or_id}.", remedy=f"{hint}List them: yunhe pool ls.")
 
 
 def write_about(connection: Connection, pool_id: PoolId, about: About) -> None:

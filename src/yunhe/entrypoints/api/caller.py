@@ -100,6 +100,7 @@ class Caller:
         if not project:
             return await self.platform.accounts.visible_projects(self.who)
         await self.authorize(Action.SEE, ProjectId(project), "project")
+        await self.platform.accounts.require_project(ProjectId(project))
         return (ProjectId(project),)
 
     async def audit(self, action: str, subject: str, project_id: str = "", detail: str = "") -> None:

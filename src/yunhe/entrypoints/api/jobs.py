@@ -23,7 +23,7 @@ PageSize = Annotated[int, QueryParameter(ge=1, le=500)]
 @post("/plan", status_code=200)
 async def plan(data: JSONBody[Submission], caller: TheCaller) -> Decision:
     """Say where a task would go now and why; nothing is promised or kept."""
-    await caller.authorize(Action.RUN, data.project_id, data.task.name)
+    await caller.authorize(Action.SEE, data.project_id, data.task.name)
     return await caller.platform.applications.plan(caller.who, data.project_id, data.task)
 
 

@@ -12,6 +12,7 @@ from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import Pools, PriceTerms
 from yunhe.kernel.errors import ConflictError, NotFoundError
+from yunhe.kernel.places import Level
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import Action
 from yunhe.trading.trades.model import PriceList
@@ -56,9 +57,14 @@ def _not_added(spec: PoolSpec, failed: Check | None) -> ConflictError:
 
 
 @get("/pools")
-async def pools(caller: TheCaller) -> Pools:
-    """List every pool."""
-    return Pools(await caller.platform.plugins.pools())
+async def pools(caller: TheCaller, level: FromQuery[Level | None] = None) -> Pools:
+    """List every pool, or those at one level: end, edge or central."""
+    found = await caller.platform.plugins.pools()
+    return Pools(tuple(pool for pool in found if level is None or _level(pool) is level))
+
+
+def _level(pool: Pool) -> Level | None:
+    return None if pool.spec.place is None else pool.spec.place.level
 
 
 @get("/pools/{pool:str}")

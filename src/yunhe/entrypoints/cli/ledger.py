@@ -33,41 +33,56 @@ def export(
     """
     from yunhe.entrypoints.cli.connection import connected  # noqa: PLC0415 - verify needs no client
 
-    count = 0
+    count, last_hash = 0, ""
     with connected() as client:
         target = sys.stdout.buffer if file is None else file.open("wb")
         try:
             for line in client.ledger(project=project):
                 target.write(msgspec.json.encode(line) + b"\n")
-                count += 1
+                count, last_hash = count + 1, line.hash
         finally:
             target.flush()
             if file is not None:
                 target.close()
     if file is not None:
-        err().print(f"✓ {count} lines in {file}   check   yunhe ledger verify {file}")
+        err().print(f"✓ {count} lines in {file}   check   yunhe ledger verify {file} --head {last_hash}")
 
 
 @app.command()
 def verify(
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is standard input.")],
     *,
+    head: Annotated[
+        str, typer.Option(metavar="HASH", help="The hash that the last line must have: nothing was cut off.")
+    ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Check an export without any server: every line follows the one before it and says what it said.
 
+    A chain cannot tell that lines were cut off its end. Whoever exports it sees the hash of its last line (`yunhe ledger
+    export FILE`), and --head holds the export to it.
+
     Examples:
       yunhe ledger verify ledger.ndjson
+      yunhe ledger verify ledger.ndjson --head 5f0c…
     """
     verdict = verify_chain(_lines(file))
+    if verdict.ok and not verdict.lines:
+        verdict = msgspec.structs.replace(
+            verdict, problem="it has no line; it was cut short, or nothing was owed yet"
+        )
+    elif verdict.ok and head and verdict.last_hash != head.lower():
+        problem = f"it ends in {verdict.last_hash}, not in the hash given: it was cut short or is another"
+        verdict = msgspec.structs.replace(verdict, problem=problem)
     if output is Format.JSON:
         print_json(verdict)
     elif verdict.ok:
         masked = f", {verdict.masked} of them masked" if verdict.masked else ""
         amount = show_money(verdict.amount_micros)
-        err().print(
-            f"✓ {verdict.lines} lines hold{masked}; {amount} in all; last hash {verdict.last_hash[:16]}…"
-        )
+        err().print(f"✓ {verdict.lines} lines hold{masked}; {amount} in all")
+        err().print(f"  last hash   {verdict.last_hash}")
+        if not head:
+            err().print("  Lines cut off the end would not show: compare the hash, or give it with --head.")
     if not verdict.ok:
         raise InvalidInputError(
             f"The ledger does not hold: {verdict.problem}.",

@@ -46,6 +46,7 @@ def run(  # noqa: PLR0913 - each is an option
     cpus: Annotated[str, typer.Option(help="Cores: 2, 4+, 500m.")] = "",
     memory: Annotated[str, typer.Option(help="Memory: 16 (GiB), 512MB.")] = "",
     gpus: Annotated[str, typer.Option(help="Accelerators: A100:2, or a count.")] = "",
+    image: Annotated[str, typer.Option(help="A container image to run in: python:3.12.")] = "",
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value; may be repeated.")] = None,
     secret: Annotated[list[str] | None, typer.Option(help="A secret's name; may be repeated.")] = None,
     tier: Annotated[str, typer.Option(help="high, medium or low.")] = "",
@@ -74,6 +75,7 @@ def run(  # noqa: PLR0913 - each is an option
       yunhe run examples/hello.yaml
       yunhe run train.yaml --cpus 4 --env EPOCHS=3 -y
       yunhe run -- python -c 'print(6 * 7)'
+      yunhe run --image python:3.12 -- python --version
       yunhe run --detach a.yaml b.yaml
     """
     if schema:
@@ -86,6 +88,7 @@ def run(  # noqa: PLR0913 - each is an option
         cpus=cpus,
         memory=memory,
         gpus=gpus,
+        image=image,
         pool=pool,
         envs=tuple(env or ()),
         secrets=tuple(secret or ()),

@@ -1,5 +1,6 @@
 """The terminal: tables that fit, a spinner and colours only where somebody looks, JSON where nobody does."""
 
+import os
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,13 +62,22 @@ class PlainApp(typer.Typer):
 
 def out() -> Console:
     """Return standard output."""
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return _console(sys.stdout.isatty(), stderr=False)
 
 
 def err() -> Console:
     """Return standard error: what is said beside the answer."""
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(on_terminal: bool, *, stderr: bool) -> Console:  # noqa: FBT001 - the one thing it depends on
+    """Return a console; whoever sets ``NO_COLOR`` gets plain text, without bold or dim either."""
     return Console(
-        stderr=True, highlight=False, soft_wrap=False, width=None if sys.stderr.isatty() else PIPE_WIDTH
+        stderr=stderr,
+        highlight=False,
+        soft_wrap=False,
+        width=None if on_terminal else PIPE_WIDTH,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
     )
 
 

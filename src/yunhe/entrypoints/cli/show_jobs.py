@@ -144,4 +144,8 @@ def _situation(explanation: Explanation, *, now: float) -> str:
     why = f": {job.reason}" if job.reason else ""
     ran = ran_s(job, now=now)
     time = "" if ran is None else f" ({span(ran)})"
-    return f"{job.name} {job.state}{place}{time}{why}; needs {wants}"
+    resized = job.attempts and job.attempts[-1].resources not in [
+        alternative.resources for alternative in job.demand.alternatives
+    ]
+    has = f"has {amount(asked(job))}, asked for" if resized else "needs"
+    return f"{job.name} {job.state}{place}{time}{why}; {has} {wants}"

@@ -20,6 +20,7 @@ class Overrides:
     cpus: str = ""
     memory: str = ""
     gpus: str = ""
+    image: str = ""
     pool: str = ""
     envs: Sequence[str] = ()
     secrets: Sequence[str] = ()
@@ -90,7 +91,7 @@ def _slug(text: str) -> str:
 def overridden(document: Document, overrides: Overrides) -> Document:
     """Return *document* with what the options say in place of what it said."""
     changed: Document = dict(document)
-    for field in ("name", "tier", "policy", "near", "timeout"):
+    for field in ("name", "image", "tier", "policy", "near", "timeout"):
         if getattr(overrides, field):
             changed[field] = getattr(overrides, field)
     if overrides.retries is not None:

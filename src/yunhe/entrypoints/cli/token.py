@@ -68,13 +68,14 @@ def ls(*, output: OutputOption = Format.TABLE) -> None:
             "*" if key.id == mine else "",
             key.id,
             key.name,
+            key.user,
             _standing(key, now),
             local_time(key.created_at, now=now),
             local_time(key.last_used_at, now=now),
         ]
         for key in keys
     ]
-    out().print(table(["", "KEY", "NAME", "STATE", "MADE", "LAST USED"], rows, flexible=(2,)))
+    out().print(table(["", "KEY", "NAME", "OWNER", "STATE", "MADE", "LAST USED"], rows, flexible=(2,)))
 
 
 def _standing(key: Key, now: float) -> str:

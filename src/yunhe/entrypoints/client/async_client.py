@@ -222,9 +222,9 @@ class AsyncClient:
 
     # -- pools -----------------------------------------------------------------------------------------------------
 
-    async def pools(self) -> tuple[Pool, ...]:
-        """Return every pool."""
-        return (await self._get("/v1/pools", Pools)).pools
+    async def pools(self, *, level: str = "") -> tuple[Pool, ...]:
+        """Return every pool, or those at one level: end, edge or central."""
+        return (await self._get("/v1/pools", Pools, query(level=level))).pools
 
     async def pool(self, pool: str) -> Pool:
         """Return one pool, by name or ID."""

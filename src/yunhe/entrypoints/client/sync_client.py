@@ -136,9 +136,9 @@ class Client:
         """Pack a directory's contents, or one file, and send them; what has not changed is not sent again."""
         return run(self._of.upload_directory(project, source))
 
-    def pools(self) -> tuple[Pool, ...]:
-        """Return every pool."""
-        return run(self._of.pools())
+    def pools(self, *, level: str = "") -> tuple[Pool, ...]:
+        """Return every pool, or those at one level: end, edge or central."""
+        return run(self._of.pools(level=level))
 
     def pool(self, pool: str) -> Pool:
         """Return one pool, by name or ID."""

@@ -41,7 +41,7 @@ LONGEST_BACKOFF_S = 15.0
 async def connect_host(target: HostTarget) -> "HostEngine":
     """Return an engine that has reached its host; raise ``PoolUnreachableError`` if it cannot be reached."""
     engine = HostEngine(target)
-    await engine.describe()
+    await engine.hello()
     return engine
 
 
@@ -63,7 +63,7 @@ class HostEngine:
         self._upgraded = False
 
     async def __aenter__(self) -> Self:
-        await self.describe()
+        await self.hello()
         return self
 
     async def __aexit__(

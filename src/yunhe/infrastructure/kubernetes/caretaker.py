@@ -22,6 +22,8 @@ from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, InvalidInputError, NotFoundError, YunheError
 
 WORKERS = 8
+RESYNC_S = 60.0
+"""Everything is looked at again now and then, behind what has just changed: no single event must be heard."""
 LOOK_AGAIN_S = 2.0
 FORCE_AFTER_AT_LEAST_S = 2.0
 """A deleted pod's log is gone with it: what obeys the polite signal keeps its log even where there is no grace."""
@@ -49,6 +51,10 @@ class Caretaker:
         async with anyio.create_task_group() as group:
             for _ in range(WORKERS):
                 group.start_soon(self._work)
+            while True:
+                await anyio.sleep(RESYNC_S)
+                for pod in self._pods.all():
+                    self.queue.add(pod.metadata.key, urgent=False)
 
     async def _work(self) -> None:
         while True:
@@ -114,9 +120,10 @@ class Caretaker:
             self.queue.add_after(key, LOOK_AGAIN_S)  # gone already, or another has taken its name
         self._pods.remove(pod)
         if secret:
-            await self._remove_secret(key)
+            await self.remove_secret(key)
 
-    async def _remove_secret(self, key: Key) -> None:
+    async def remove_secret(self, key: Key) -> None:
+        """Remove the secret of an allocation."""
         try:
             await self._api.delete(path_of("secrets", key))
         except NotFoundError:

@@ -13,11 +13,18 @@ import msgspec
 from yunhe.infrastructure.kubernetes.answers import OverloadedError, error_of, read_status
 from yunhe.infrastructure.kubernetes.credentials import Credentials
 from yunhe.infrastructure.kubernetes.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.lanes import Lanes
 from yunhe.infrastructure.kubernetes.limiter import Limiter
 from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError
 
 REQUEST_WITHIN_S = 30.0
 CONNECT_WITHIN_S = 10.0
+TIMEOUT: dict[str, float | None] = {
+    "connect": CONNECT_WITHIN_S,
+    "read": REQUEST_WITHIN_S,
+    "write": REQUEST_WITHIN_S,
+    "pool": REQUEST_WITHIN_S,
+}
 FIELD_MANAGER = "yunhe"
 
 JSON = "application/json"
@@ -36,27 +43,24 @@ class Api:
         self.limiter = limiter or Limiter()
         self.credentials = Credentials(access)
         self.tls: ssl.SSLContext | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._lanes: Lanes | None = None
         self._extensions = {"sni_hostname": access.tls_server_name} if access.tls_server_name else {}
 
     async def __aenter__(self) -> Self:
         self.tls = await self.credentials.tls()
-        self._client = httpx.AsyncClient(
-            base_url=self.access.server,
-            verify=self.tls or True,
-            proxy=self.access.proxy_url or None,
-            trust_env=False,
-            timeout=httpx.Timeout(REQUEST_WITHIN_S, connect=CONNECT_WITHIN_S),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60.0),
-            headers={"accept": JSON, "user-agent": FIELD_MANAGER},
-        )
+        self._lanes = Lanes(self.tls, self.access.proxy_url)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        lanes, self._lanes = self._lanes, None
+        if lanes is not None:
+            await lanes.aclose()
 
     # Verbs
 
@@ -102,7 +106,7 @@ class Api:
     ) -> AsyncGenerator[httpx.Response]:
         """Hold an answer that goes on; a silence longer than *quiet_s* raises ``PoolUnreachableError``."""
         request = self._request("GET", path, params, headers={"accept-encoding": "identity"})
-        request.extensions["timeout"] = httpx.Timeout(REQUEST_WITHIN_S, read=quiet_s).as_dict()
+        request.extensions["timeout"] = TIMEOUT | {"read": quiet_s}
         async with self.limiter.place():
             response = await self._send(request, stream=True)
         try:
@@ -126,15 +130,14 @@ class Api:
         content_type: str = JSON,
         headers: dict[str, str] | None = None,
     ) -> httpx.Request:
-        if self._client is None:
-            raise PoolUnreachableError("The connection is closed.")
-        content = None if body is None else msgspec.json.encode(body)
-        own = headers or {}
-        if content is not None:
+        own = {"accept": JSON, "accept-encoding": "gzip", "user-agent": FIELD_MANAGER} | (headers or {})
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
             own["content-type"] = content_type
-        return self._client.build_request(
-            method, path, params=params, content=content, headers=own, extensions=dict(self._extensions)
-        )
+        extensions = {"timeout": TIMEOUT, **self._extensions}
+        url = f"{self.access.server}{path}"
+        return httpx.Request(method, url, params=params, content=content, headers=own, extensions=extensions)
 
     async def _answer(self, request: httpx.Request, within_s: float = REQUEST_WITHIN_S) -> bytes:
         """Send until there is an answer: a 429 did nothing and may be repeated, anything else may not."""
@@ -159,13 +162,14 @@ class Api:
         return response.content
 
     async def _send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
-        assert self._client is not None  # noqa: S101 - _request has refused a closed connection
         for again in (True, False):
             token = await self.credentials.token()
             if token:
                 request.headers["authorization"] = f"Bearer {token}"
             try:
-                response = await self._client.send(request, stream=stream)
+                response = await self._through_a_lane(request)
+                if not stream:
+                    await response.aread()
             except httpx.TransportError as error:
                 raise self._unreachable(error) from None
             if response.status_code == 401 and again and self.credentials.refused():
@@ -173,6 +177,13 @@ class Api:
                 continue
             return response
         raise UnauthenticatedError("The API server refuses fresh credentials.")
+
+    async def _through_a_lane(self, request: httpx.Request) -> httpx.Response:
+        if self._lanes is None:
+            raise PoolUnreachableError("The connection is closed.")
+        response = await self._lanes.handle_async_request(request)
+        response.request = request
+        return response
 
     async def _refuse(self, request: httpx.Request, response: httpx.Response) -> None:
         body = await response.aread()

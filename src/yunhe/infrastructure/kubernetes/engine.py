@@ -64,10 +64,19 @@ from yunhe.infrastructure.kubernetes.stats import Stats
 from yunhe.infrastructure.kubernetes.taps import Taps
 from yunhe.infrastructure.kubernetes.watch import Source
 from yunhe.kernel.clock import system_clock
-from yunhe.kernel.errors import ConflictError, NotFoundError, PoolUnreachableError, UnsupportedError
+from yunhe.kernel.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    PoolUnreachableError,
+    TooLargeError,
+    UnsupportedError,
+)
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
 
+REFUSALS = (ForbiddenError, InvalidInputError, NotFoundError, TooLargeError, UnsupportedError)
 SYNC_WITHIN_S = 30.0
 STALE_AFTER_S = 10.0
 BY_NODE = "node"
@@ -148,8 +157,10 @@ class KubernetesEngine:
 
     def _informers(
         self,
-    ) -> tuple[Informer[Record], Informer[Pod], Informer[KubeNode], Informer[Neighbour]]:
-        return self._record_informer, self._pod_informer, self._node_informer, self._neighbour_informer
+    ) -> tuple[Informer[Record] | Informer[Pod] | Informer[KubeNode] | Informer[Neighbour], ...]:
+        """Return those that run; who may see one namespace only is not shown what others hold of the nodes."""
+        ours = (self._record_informer, self._pod_informer, self._node_informer)
+        return (*ours, self._neighbour_informer) if self._facts.sees_neighbours else ours
 
     # What it is
 
@@ -169,7 +180,7 @@ class KubernetesEngine:
         """Return every node with what it has and what is in use now."""
         self._refuse_if_stale()
         nodes = sorted(self._node_informer.store.all(), key=lambda node: node.metadata.name)
-        reading = await self._stats.read({node.metadata.name for node in nodes})
+        use = await self._stats.node_use({node.metadata.name for node in nodes})
         return Inventory(
             taken_at=time.time(),
             nodes=tuple(
@@ -180,7 +191,7 @@ class KubernetesEngine:
                         for pod in self._neighbour_informer.store.by(BY_NODE, node.metadata.name)
                         for container in pod.spec.containers
                     ),
-                    reading.nodes.get(node.metadata.name),
+                    use.get(node.metadata.name),
                     self.settings,
                 )
                 for node in nodes
@@ -196,9 +207,16 @@ class KubernetesEngine:
         if not is_ours:
             return
         key, uid = record.metadata.key, record.metadata.uid
-        if order.secrets:
-            await self._create_once("secrets", key, secret_body(order, key, uid))
-        answer = await self._create_once("pods", key, pod_body(order, key, uid, self.settings))
+        try:
+            if order.secrets:
+                await self._create_once("secrets", key, secret_body(order, key, uid))
+            answer = await self._create_once("pods", key, pod_body(order, key, uid, self.settings))
+        except REFUSALS:
+            # A quota or an admission rule said no. A pod that is there all the same was made by an earlier call.
+            if await self._read_pod(key) is None:
+                await self.release(order.allocation_id, order.token)
+                raise
+            return
         if answer:
             self.pods.put(msgspec.json.decode(answer, type=Pod))
 
@@ -235,8 +253,11 @@ class KubernetesEngine:
         record = await self.records.command(
             key, token, lambda now: None if state_of(now) is RecordState.RELEASED else released()
         )
+        has_secret = names.SECRET in record.metadata.annotations
         if pod is not None:
-            await self._caretaker.remove(pod, secret=names.SECRET in record.metadata.annotations)
+            await self._caretaker.remove(pod, secret=has_secret)
+        elif has_secret:
+            await self._caretaker.remove_secret(key)
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
         """Return every allocation still known, from the live copy; wait for news if asked to."""
@@ -287,6 +308,7 @@ class KubernetesEngine:
         """Stop watching and let go of the connections; allocations go on."""
         self._background.cancel()
         self._taps.close_all()
+        await self.api.close()
 
     # Powers
 

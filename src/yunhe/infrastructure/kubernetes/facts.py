@@ -44,6 +44,8 @@ class Facts(Shape, frozen=True):
     version: ServerVersion
     resources: frozenset[str]
     usage: UsageSource
+    sees_neighbours: bool
+    """Whether we may see the pods of others, which hold part of each node."""
 
     @property
     def resizes(self) -> bool:
@@ -103,7 +105,12 @@ async def find_out(api: Api) -> Facts:
         usage = UsageSource.METRICS
     else:
         usage = UsageSource.NONE
-    return Facts(version=await read_version(api), resources=resources, usage=usage)
+    return Facts(
+        version=await read_version(api),
+        resources=resources,
+        usage=usage,
+        sees_neighbours=await may(api, "list", "pods") and await may(api, "watch", "pods"),
+    )
 
 
 async def may(api: Api, verb: str, resource: str, *, subresource: str = "", namespace: str = "") -> bool:

@@ -127,7 +127,7 @@ async def _check_permissions(api: Api, settings: Settings) -> Check:
         step="permissions",
         ok=False,
         detail=f"We may not {', '.join(missing)}.",
-        remedy=f"Apply this, with our user as the subject, using kubectl apply -f -:\n{role()}",
+        remedy=f"Apply this, with our user as the subject, using kubectl apply -f -:\n{roles(settings)}",
     )
 
 
@@ -156,22 +156,33 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
     return Check(step="pod admitted", ok=True, detail=settings.image)
 
 
-def role() -> str:
-    """Return the roles we need, ready to be applied."""
+def roles(settings: Settings) -> str:
+    """Return the roles we need, ready to be applied: where there is one namespace, most of them in it alone."""
+    needs = (*NEEDS, *OPTIONAL)
+    if not settings.namespace:
+        return _role(needs, "")
+    inside = tuple(need for need in needs if not need.cluster_wide)
+    outside = tuple(need for need in needs if need.cluster_wide and need.resource != "namespaces")
+    return _role(inside, settings.namespace) + "---\n" + _role(outside, "")
+
+
+def _role(needs: tuple[Need, ...], namespace: str) -> str:
+    kind = "Role" if namespace else "ClusterRole"
+    where = f", namespace: {namespace}" if namespace else ""
     rules = "".join(
         f'  - {{apiGroups: [""], resources: ["{need.name}"], verbs: {_quoted(need.verbs)}}}\n'
-        for need in (*NEEDS, *OPTIONAL)
+        for need in needs
     )
     return (
         "apiVersion: rbac.authorization.k8s.io/v1\n"
-        "kind: ClusterRole\n"
-        "metadata: {name: yunhe}\n"
+        f"kind: {kind}\n"
+        f"metadata: {{name: yunhe{where}}}\n"
         f"rules:\n{rules}"
         "---\n"
         "apiVersion: rbac.authorization.k8s.io/v1\n"
-        "kind: ClusterRoleBinding\n"
-        "metadata: {name: yunhe}\n"
-        "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: yunhe}\n"
+        f"kind: {kind}Binding\n"
+        f"metadata: {{name: yunhe{where}}}\n"
+        f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: yunhe}}\n"
         "subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: OUR-USER}]\n"
     )
 

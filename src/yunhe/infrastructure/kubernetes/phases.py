@@ -21,6 +21,9 @@ _GOING = frozenset({"Pending", "Running"})
 _STORAGE_WORDS = ("ephemeral local storage", "ephemeral-storage", "EmptyDir volume")
 _LOST_PLACE = frozenset({"Evicted", "Preempting", "Preempted", "Terminated", "NodeShutdown", "Shutdown"})
 _NOT_ADMITTED = frozenset({"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"})
+_NOBODY_KNOWS = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""What a node says of a container that it finds gone: the exit code beside it is made up."""
+_NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 _DISRUPTED = frozenset(
     {"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "TerminationByKubelet"}
 )
@@ -160,17 +163,24 @@ def _ended(record: Record, pod: Pod) -> Verdict:
         return Verdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=words)
     if disrupted is not None and disrupted.reason in _DISRUPTED:
         return Verdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=disrupted.message)
+    if ended is not None and ended.reason in _NOBODY_KNOWS:
+        return Verdict(phase=Phase.UNKNOWN, detail=ended.message or f"The node says {ended.reason}.")
     if not status.reason and ended is not None and ended.exit_code is not None:
         deleted = pod.metadata.deletion_timestamp is not None
         if deleted and ended.exit_code in (137, 143):
             return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="Somebody deleted its pod.")
-        return Verdict(phase=Phase.EXITED, ending=Ending.DONE)
+        return Verdict(phase=Phase.EXITED, ending=Ending.DONE, detail=_not_started(ended))
     if not status.phase or status.phase == "Pending":
         return Verdict(
             phase=Phase.EXITED, ending=Ending.STOPPED, detail="Its pod was deleted before it began."
         )
     reason = status.reason or (disrupted.reason if disrupted is not None else "") or status.phase
     return Verdict(phase=Phase.UNKNOWN, detail=f"The pod ended with {reason!r}: {words or 'no message'}.")
+
+
+def _not_started(ended: Terminated) -> str:
+    """Return why a container could not be started; its exit code is the runtime's."""
+    return f"{ended.reason}: {ended.message}" if ended.reason in _NOT_STARTED else ""
 
 
 def _why_not_yet(pod: Pod, state: ContainerStatus | None) -> str:
@@ -233,5 +243,5 @@ def resources_of(pod: Pod, settings: Settings) -> Resources | None:
 
 
 def epoch(text: str | None) -> float | None:
-    """Return the API's time in seconds since the epoch."""
-    return datetime.fromisoformat(text).timestamp() if text else None
+    """Return the API's time in seconds since the epoch; what never was, runtimes tell as the epoch itself."""
+    return (datetime.fromisoformat(text).timestamp() or None) if text else None

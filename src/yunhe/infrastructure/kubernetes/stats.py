@@ -17,6 +17,7 @@ from yunhe.kernel.errors import YunheError
 
 STATS_WITHIN_S = 8.0
 AT_ONCE = 16
+NODE_USE_AGE_S = 15.0
 
 
 class UsageSource(StrEnum):
@@ -133,6 +134,9 @@ class Stats:
         self.source = source
         self._api = api
         self._integrated: dict[Key, Sample] = {}
+        self._node_use: dict[str, NodeUse] = {}
+        self._node_use_asked: set[str] = set()
+        self._node_use_read_at = float("-inf")
 
     async def read(self, nodes: set[str]) -> Reading:
         """Return what *nodes* and the pods on them use; a node that does not answer is left out."""
@@ -141,6 +145,14 @@ class Stats:
         if self.source is UsageSource.METRICS:
             return await self._read_metrics(nodes)
         return Reading({}, {})
+
+    async def node_use(self, nodes: set[str]) -> dict[str, NodeUse]:
+        """Return what nodes use, asked for no more often than kubelets look themselves."""
+        now = anyio.current_time()
+        if now - self._node_use_read_at > NODE_USE_AGE_S or not nodes <= self._node_use_asked:
+            self._node_use_asked, self._node_use_read_at = nodes, now
+            self._node_use = (await self.read(nodes)).nodes
+        return self._node_use
 
     async def _read_kubelets(self, nodes: set[str]) -> Reading:
         reading = Reading({}, {})

@@ -6,7 +6,7 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import Catalogue, Inventory, Node, Region, Spec
 from yunhe.infrastructure.ray.wire import NodeStats, RayNode
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, UnsupportedError
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.resources import Accelerators, Resources
 
@@ -16,6 +16,8 @@ TYPE_PREFIX = "accelerator_type:"
 _A_LITTLE = 0.001
 """How much of ``accelerator_type:T`` a job asks for: it only says on what it must run."""
 _NOT_OFFERED = ("CPU", "memory", "object_store_memory", GPU)
+_WHOLE = (GPU, "TPU", "NPU", "HPU", "neuron_cores")
+"""What Ray gives away in parts of one, or in whole ones: two and a half it refuses."""
 _REGION_LABEL = "ray.io/region"
 
 
@@ -30,6 +32,8 @@ class Amounts(msgspec.Struct, frozen=True):
 
 def ask(wanted: Resources, nodes: Sequence[RayNode]) -> Amounts:
     """Return *wanted* as Ray is asked for it; refuse what no living node has in all."""
+    if not nodes:
+        raise PoolUnreachableError("The Ray cluster has no living node.", remedy="Start one, or wait for it.")
     _check_fits(wanted, nodes)
     num_gpus, resources = 0.0, dict[str, float]()
     for accelerators in wanted.accelerators:
@@ -40,6 +44,12 @@ def ask(wanted: Resources, nodes: Sequence[RayNode]) -> Amounts:
                 resources[f"{TYPE_PREFIX}{kind}"] = _A_LITTLE
         else:
             resources[kind] = amount
+    for kind, amount in ((GPU, num_gpus), *resources.items()):
+        if kind in _WHOLE and amount > 1 and amount != int(amount):
+            problem = FieldProblem(
+                "resources.accelerators", "must be a whole number, or less than one", f"{amount:g}"
+            )
+            raise InvalidInputError(f"Ray gives no {amount:g} of {kind}.", fields=(problem,))
     return Amounts(wanted.cpu_millis / 1000, wanted.memory_mib * MIB, num_gpus, resources)
 
 

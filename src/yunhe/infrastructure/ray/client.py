@@ -189,7 +189,7 @@ class RayClient:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: httpx.TransportError) -> PoolUnreachableError:
-        words = str(error) or type(error).__name__
+        words = str(error).rstrip(".") or type(error).__name__
         return PoolUnreachableError(
             f"The Ray dashboard at {self.url} did not answer: {words}.",
             remedy="Check the address and that the dashboard listens there (ray start --head --dashboard-host=0.0.0.0).",

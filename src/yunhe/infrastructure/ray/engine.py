@@ -237,8 +237,8 @@ class RayEngine:
         except PoolUnreachableError:
             self._lost = True
             raise
-        reports = await self._reports.of(known.values())
-        seen = tuple(phases.observe(one, reports[name]) for name, one in sorted(known.items()))
+        readings = await self._reports.of(known.values())
+        seen = tuple(phases.observe(one, readings[name]) for name, one in sorted(known.items()))
         if self._seen is None or _standing(seen) != _standing(self._seen):
             self._seen_version = max(self._seen_version + 1, round(time.time() * 1000))
         self._seen = seen
@@ -259,8 +259,9 @@ class RayEngine:
         """Yield output from byte *offset*, or from the oldest kept byte after it."""
         while True:
             known = await self._shown(allocation_id)
-            report = await self._reports.fresh(known)
-            over = not known.live or (report is not None and report.ended is not None)
+            reading = await self._reports.fresh(known)
+            report = reading.report
+            over = (reading.certain and not known.live) or (report is not None and report.ended is not None)
             if report is not None and known.main is not None and known.main.driver_node_id is not None:
                 node_id = known.main.driver_node_id
                 async for chunk in self._read_log(node_id, allocation_id, report, offset):
@@ -301,11 +302,11 @@ class RayEngine:
             if one.role == marks.ALLOCATION
             and (one.released_at is None or one.released_at > now - marks.SWEPT_AFTER_S)
         }
-        reports = await self._reports.of(known.values())
+        readings = await self._reports.of(known.values())
         minutes = [
             minute
             for name, one in known.items()
-            if (report := reports[name]) is not None and report.last_minute > beyond
+            if (report := readings[name].report) is not None and report.last_minute > beyond
             for minute in await self._reports.minutes(one)
         ]
         for minute in sorted(minutes, key=lambda minute: minute.seq):
@@ -376,7 +377,7 @@ class RayEngine:
 
 def _fenced(all_known: dict[AllocationId, Known], allocation_id: AllocationId, token: int) -> Known:
     """Return what is known of an allocation; refuse whoever has been superseded."""
-    known = all_known.get(allocation_id) or Known(allocation_id=allocation_id, files=[], entries=[])
+    known = all_known.get(allocation_id) or Known(allocation_id=allocation_id)
     if token < known.token:
         raise FencedError(f"{allocation_id} is commanded with token {known.token} now; {token} is older.")
     return known

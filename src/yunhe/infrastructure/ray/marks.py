@@ -83,7 +83,7 @@ def read_known(jobs: list[RayJob]) -> dict[AllocationId, Known]:
             continue  # somebody else's
         name, *kind = job.submission_id.split(".")
         allocation_id = AllocationId(name)
-        one = known.setdefault(allocation_id, Known(allocation_id=allocation_id, files=[], entries=[]))
+        one = known.setdefault(allocation_id, Known(allocation_id=allocation_id))
         _take(one, job, kind[0] if kind else "")
     for one in known.values():
         one.files.sort(key=lambda file: file.number)

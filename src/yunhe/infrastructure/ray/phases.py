@@ -4,7 +4,7 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import Ending, Meters, Observed, Phase
 from yunhe.infrastructure.ray.marks import TOMBSTONE, Known
-from yunhe.infrastructure.ray.wire import RayJob, Report
+from yunhe.infrastructure.ray.wire import RayJob, Reading, Report
 from yunhe.kernel.errors import UnsupportedError
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.resources import Resources
@@ -24,9 +24,9 @@ NEVER_RAN = frozenset(
 """Ray's reasons that mean: no process of it ever was. Any other leaves open whether it ran."""
 
 
-def observe(known: Known, report: Report | None) -> Observed:
-    """Return what is known of one allocation; *report* is None where its node has none or is gone."""
-    main = known.main
+def observe(known: Known, reading: Reading) -> Observed:
+    """Return what is known of one allocation; there is no report where its node has none or is gone."""
+    main, report = known.main, reading.report
     if main is None:
         return Observed(allocation_id=known.allocation_id, phase=Phase.PREPARING, token=known.token)
     if known.role == TOMBSTONE:
@@ -41,11 +41,12 @@ def observe(known: Known, report: Report | None) -> Observed:
     match main.status:
         case "PENDING":
             return msgspec.structs.replace(seen, phase=Phase.STARTING, detail=_first_line(main.message))
-        case "RUNNING" if report is None or report.started_at is None:
-            return msgspec.structs.replace(seen, phase=Phase.STARTING)
         case "RUNNING":
             # Ray learns of the end a moment after the runner has reported it, and may yet call it stopped.
-            return msgspec.structs.replace(seen, phase=Phase.RUNNING)
+            return _going_on(seen)
+        case "SUCCEEDED" | "FAILED" | "STOPPED" if not reading.certain and not _told_its_end(report):
+            # How it ended is written on a node that does not answer now, but will, or will be given up by Ray.
+            return msgspec.structs.replace(_going_on(seen), detail="it has ended; its node does not answer")
         case "SUCCEEDED" | "FAILED" | "STOPPED":
             return _ended(seen, known, main, report)
         case status:
@@ -68,6 +69,15 @@ def _common(known: Known, main: RayJob, report: Report | None) -> Observed:
         meters=msgspec.convert(report.meters, Meters) if report else Meters(),
         log_bytes=report.log_bytes if report else 0,
     )
+
+
+def _going_on(seen: Observed) -> Observed:
+    phase = Phase.STARTING if seen.started_at is None else Phase.RUNNING
+    return msgspec.structs.replace(seen, phase=phase)
+
+
+def _told_its_end(report: Report | None) -> bool:
+    return report is not None and report.ended is not None
 
 
 def _ended(seen: Observed, known: Known, main: RayJob, report: Report | None) -> Observed:

@@ -10,8 +10,8 @@ import msgspec
 from yunhe.infrastructure.contract.model import UsageMinute
 from yunhe.infrastructure.ray.client import RayClient
 from yunhe.infrastructure.ray.marks import Known
-from yunhe.infrastructure.ray.wire import Report
-from yunhe.kernel.errors import NotFoundError, PoolUnreachableError
+from yunhe.infrastructure.ray.wire import Reading, Report
+from yunhe.kernel.errors import NotFoundError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import AllocationId
 
 AT_ONCE = 8
@@ -23,7 +23,7 @@ MINUTES_KEPT = 1440
 
 
 class _Read(NamedTuple):
-    report: Report | None
+    reading: Reading
     at: float
     status: str
 
@@ -36,27 +36,28 @@ class Reports:
         self._read: dict[AllocationId, _Read] = {}
         self._limit = anyio.Semaphore(AT_ONCE)
 
-    async def of(self, known: Iterable[Known]) -> dict[AllocationId, Report | None]:
-        """Return the report of each of *known*; None where there is none."""
+    async def of(self, known: Iterable[Known]) -> dict[AllocationId, Reading]:
+        """Return what is to be read of each of *known*."""
         all_known = list(known)
         fresh_s = max(FRESH_S, EACH_S * sum(one.live for one in all_known))
-        async with anyio.create_task_group() as group:
-            for one in all_known:
-                if self._is_due(one, fresh_s):
-                    group.start_soon(self._refresh, one)
-        return {
-            one.allocation_id: self._read[one.allocation_id].report
-            if one.allocation_id in self._read
-            else None
-            for one in all_known
-        }
+        try:
+            async with anyio.create_task_group() as group:
+                for one in all_known:
+                    if self._is_due(one, fresh_s):
+                        group.start_soon(self._refresh, one)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # each says the same of the same dashboard
+        return {one.allocation_id: self._known(one) for one in all_known}
 
-    async def fresh(self, known: Known) -> Report | None:
-        """Return the report of *known* as it is now."""
+    async def fresh(self, known: Known) -> Reading:
+        """Return what is to be read of *known* now."""
         if self._is_due(known, 0.0):
             await self._refresh(known)
+        return self._known(known)
+
+    def _known(self, known: Known) -> Reading:
         read = self._read.get(known.allocation_id)
-        return read.report if read else None
+        return read.reading if read else Reading()
 
     def keep_only(self, ids: Iterable[AllocationId]) -> None:
         """Forget those that Ray no longer knows."""
@@ -81,24 +82,24 @@ class Reports:
         read = self._read.get(known.allocation_id)
         if read is None or read.status != known.main.status:
             return True
-        return known.live and time.monotonic() - read.at >= fresh_s
+        settled = read.reading.certain and not known.live
+        return not settled and time.monotonic() - read.at >= fresh_s
 
     async def _refresh(self, known: Known) -> None:
         """Read a report anew; what was read before stands where the node does not answer any more."""
         main = known.main
         if main is None or main.driver_node_id is None:
             return
-        before = self._read.get(known.allocation_id)
+        before = self._known(known).report
+        name = f"yunhe/{known.allocation_id}/report.json"
         try:
             async with self._limit:
-                data = await self._client.read_file(
-                    main.driver_node_id, f"yunhe/{known.allocation_id}/report.json"
-                )
-            report = msgspec.json.decode(data, type=Report) if data else None
+                data = await self._client.read_file(main.driver_node_id, name)
+            reading = Reading(msgspec.json.decode(data, type=Report))
         except NotFoundError:
-            report = before.report if before else None
+            reading = Reading(before)
         except PoolUnreachableError:
-            if known.live:
-                return  # the dashboard cannot reach its node just now; the next look may
-            report = before.report if before else None
-        self._read[known.allocation_id] = _Read(report, time.monotonic(), main.status)
+            reading = Reading(before, certain=False)
+        except msgspec.MsgspecError as error:
+            raise UnsupportedError(f"The report {name} is not one we know: {error}.") from None
+        self._read[known.allocation_id] = _Read(reading, time.monotonic(), main.status)

@@ -156,3 +156,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     meters: dict[str, int]
     last_minute: int
     ended: Ended | None
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What was read of a report: it, or that there is none."""
+
+    report: Report | None = None
+    certain: bool = True
+    """False: the node did not answer, so that the report may be older than what it says now."""

@@ -20,6 +20,7 @@ from yunhe.scheduling.orchestration.rules import (
     POOL_RULES,
     Question,
     class_refusal,
+    lacking,
     pool_refusal,
     ready_after_s,
     total_cost,
@@ -208,7 +209,9 @@ def _changes(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]
         if rules or limits:
             if cycle.fit_in(demand, alternative, option, pool) is not None:
                 change = (
-                    _allow(cycle, pool, rules[0]) if rules else _raise(demand, option, pool, limits[0].rule)
+                    _allow(demand, cycle, pool, rules[0])
+                    if rules
+                    else _raise(demand, option, pool, limits[0].rule)
                 )
                 if change is not None:
                     yield change
@@ -224,7 +227,7 @@ def _broken_rules(demand: Demand, cycle: Cycle, alternative: int, pool: int) -> 
     return [name for name, rule in POOL_RULES if rule(question) is not None]
 
 
-def _allow(cycle: Cycle, pool: int, rule: str) -> Change | None:
+def _allow(demand: Demand, cycle: Cycle, pool: int, rule: str) -> Change | None:
     """Say which constraint to give up so that *pool* may take it; rules of the pool itself are not the asker's."""
     facts = cycle.snapshot.pools[pool]
     place = facts.place
@@ -234,6 +237,8 @@ def _allow(cycle: Cycle, pool: int, rule: str) -> Change | None:
         return Change(0.4, f"tolerate {', '.join(facts.taints)}: {facts.name} has room", rule)
     if rule == "level" and place is not None and place.level is not None:
         return Change(0.5, f"allow level {place.level}: {facts.name} has room", rule)
+    if rule == "able":
+        return Change(0.6, f"do without {' and '.join(lacking(demand, facts))}: {facts.name} has room", rule)
     if rule == "resident" and place is not None:
         return Change(0.9, f"allow region {place.region}: {facts.name} has room", rule)
     return None

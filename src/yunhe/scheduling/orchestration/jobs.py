@@ -29,6 +29,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     submitted_by: str
     steps: tuple[Step, ...]
+    image: str = ""
+    """Container image to run in; empty: none, the pool's own system."""
     envs: dict[str, str] = {}
     sealed_secrets: dict[str, str] = {}
     """Encrypted by the platform's vault; opened only on the way to the engine."""

@@ -125,6 +125,8 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tolerations: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     """Labels that pool or node must carry: ``disk=ssd``; ``zone!=b`` forbids one."""
+    powers: tuple[str, ...] = ()
+    """What the pool's engine must be able to do beyond the basics: ``images`` …"""
     affinity: tuple[Affinity, ...] = ()
     groups: tuple[str, ...] = ()
     """Groups this work belongs to; what the affinity of others is judged by."""

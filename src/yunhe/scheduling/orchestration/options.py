@@ -144,6 +144,7 @@ class Appraiser:
             demand.isa,
             demand.tolerations,
             demand.where,
+            demand.powers,
             demand.affinity and (demand.affinity, self.grouped),
             tuple([alternative.pools for alternative in demand.alternatives]),
         )

@@ -70,5 +70,6 @@ def _why(attempt: Attempted) -> str:
         return "ran out of disk"
     if attempt.ending == Ending.STOPPED:
         return attempt.detail or "was ended on the pool, not by us"
-    step = f" in {attempt.detail}" if attempt.detail else ""
-    return f"exit code {attempt.exit_code}{step}"
+    if attempt.detail and not attempt.detail.startswith("in "):
+        return f"{attempt.detail} (exit code {attempt.exit_code})"
+    return f"exit code {attempt.exit_code} {attempt.detail}".strip()

@@ -79,6 +79,12 @@ def _tolerated(question: Question) -> str | None:
     return untolerated(question.pool.taints, question.demand.tolerations)
 
 
+def _able(question: Question) -> str | None:
+    for power in lacking(question.demand, question.pool):
+        return f"has no {power}: {question.pool.missing.get(power) or 'whether it could is not known'}"
+    return None
+
+
 def _together(question: Question) -> str | None:
     for affinity in question.demand.affinity:
         if affinity.over is not Domain.NODE:
@@ -97,6 +103,7 @@ POOL_RULES: tuple[tuple[str, Callable[[Question], str | None]], ...] = (
     ("resident", _resident),
     ("level", _level),
     ("tolerated", _tolerated),
+    ("able", _able),
     ("together", _together),
 )
 
@@ -108,6 +115,11 @@ def pool_refusal(question: Question) -> Refusal | None:
         if detail is not None:
             return Refusal(name, detail)
     return None
+
+
+def lacking(demand: Demand, pool: PoolFacts) -> list[str]:
+    """Return the powers that *demand* needs and the engine of *pool* does not have."""
+    return [power for power in demand.powers if power not in pool.powers]
 
 
 def untolerated(taints: tuple[str, ...], tolerations: tuple[str, ...]) -> str | None:

@@ -151,6 +151,7 @@ class Steps:
             node_id=held.node_id,
             resources=held.resources,
             steps=order.steps,
+            image=order.image,
             envs=order.envs,
             secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
             timeout_s=order.timeout_s,
@@ -374,5 +375,5 @@ def _attempted(held: Held) -> Attempted:
 
 
 def _detail(seen: Observed) -> str:
-    """Say in which step it ended, when that was not the main one."""
-    return seen.detail or (seen.step if seen.step not in ("", "run") else "")
+    """Say what the pool says, else in which step it ended when that was not the main one."""
+    return seen.detail or (f"in {seen.step}" if seen.step not in ("", "run") else "")

@@ -63,6 +63,10 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
     taints: tuple[str, ...] = ()
     """Work must tolerate each of these to come here: ``key`` or ``key=value``."""
+    powers: tuple[str, ...] = ()
+    """What its engine can do beyond the basics: ``images``, ``resize`` …"""
+    missing: dict[str, str] = {}
+    """Powers it does not have, each with its engine's reason; one that is in neither is not known of."""
     shapes: tuple[Shape, ...] = ()
     """Set where the pool hides its nodes and shows a histogram of free sizes instead."""
     site: str = ""

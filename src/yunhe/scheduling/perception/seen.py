@@ -17,6 +17,8 @@ def pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
         only_project=pool.spec.only_project,
         accepts=not why_not,
         why_not=why_not,
+        powers=pool.powers,
+        missing=pool.missing,
     )
 
 

@@ -71,6 +71,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     user_id: UserId
+    user: str = ""
+    """The name of whom it belongs to, in lists."""
     name: str
     created_at: float
     expires_at: float | None = None

@@ -16,6 +16,7 @@ from yunhe.kernel.errors import (
     UnauthenticatedError,
 )
 from yunhe.kernel.ids import ProjectId, UserId, new_id
+from yunhe.kernel.validation import nearest
 from yunhe.observability.failpoints import failpoint
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
@@ -261,11 +262,15 @@ class AccountService:
 
     async def keys(self, who: Principal) -> tuple[Key, ...]:
         """Return one's own keys; an admin of every project sees all."""
-        query = sa.select(store.KEYS).order_by(store.KEYS.c.created_at)
+        query = (
+            sa.select(store.KEYS, store.USERS.c.name.label("user_name"))
+            .join(store.USERS, store.USERS.c.id == store.KEYS.c.user_id)
+            .order_by(store.KEYS.c.created_at)
+        )
         if not may(who, Action.MEMBERS, EVERY_PROJECT):
             query = query.where(store.KEYS.c.user_id == who.user_id)
         rows = await self._database.read(lambda connection: list(connection.execute(query)))
-        return tuple(store.to_key(row) for row in rows)
+        return tuple(store.to_key(row, row.user_name) for row in rows)
 
     async def revoke_key(self, who: Principal, key_id: str) -> Key:
         """End a key; one that has ended stays so."""
@@ -391,9 +396,11 @@ class AccountService:
     def _require_project(self, connection: Connection, project_id: ProjectId) -> None:
         known = connection.scalar(sa.select(store.PROJECTS.c.id).where(store.PROJECTS.c.id == project_id))
         if known is None and project_id != EVERY_PROJECT:
+            meant = nearest(project_id, list(connection.scalars(sa.select(store.PROJECTS.c.id))))
+            hint = f"Did you mean {meant}? Or make it" if meant else "Make it"
             raise NotFoundError(
                 f"There is no project {project_id}.",
-                remedy=f"Make it first: yunhe project create {project_id}.",
+                remedy=f"{hint} first: yunhe project create {project_id}.",
             )
 
     def _entry(

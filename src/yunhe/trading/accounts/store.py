@@ -106,11 +106,12 @@ def to_project(row: AnyRow) -> Project:
     return Project(id=ProjectId(row.id), created_at=row.created_at)
 
 
-def to_key(row: AnyRow) -> Key:
+def to_key(row: AnyRow, user: str = "") -> Key:
     """Return the key of a row, without its digest."""
     return Key(
         id=row.id,
         user_id=UserId(row.user_id),
+        user=user,
         name=row.name,
         created_at=row.created_at,
         expires_at=row.expires_at,

@@ -19,7 +19,7 @@ from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.model import Action, Principal
 from yunhe.trading.applications import store
 from yunhe.trading.applications.model import Submission, archive_id, archive_scope
-from yunhe.trading.demand.deconstruct import mount_paths, timeout_s
+from yunhe.trading.demand.deconstruct import image_name, mount_paths, timeout_s
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.parse import check_task
@@ -73,7 +73,7 @@ class ApplicationService:
 
     async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Decision:
         """Return where the task would go now."""
-        await self._accounts.authorize(who, Action.RUN, project_id, "plan")
+        await self._accounts.authorize(who, Action.SEE, project_id, "plan")
         check_task(task)
         demand = await self._demands.deconstruct(task, JobId(""), project_id)
         return await self._orchestration.plan(demand)
@@ -115,6 +115,7 @@ class ApplicationService:
             name=task.name or "task",
             submitted_by=who.name,
             steps=(*steps, Step(name="run", script=task.run)),
+            image=image_name(task),
             envs=task.envs,
             sealed_secrets={name: secrets[project_id, name] for name in task.secrets},
             mounts=await self._mounts(submission),

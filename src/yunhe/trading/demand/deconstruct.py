@@ -26,7 +26,14 @@ def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
         policy=task.policy,
         weights=dict(task.weights),
         near=None if task.near is None else parse_place(task.near),
+        levels=() if task.level is None else (task.level,),
+        powers=("images",) if task.image else (),
     )
+
+
+def image_name(task: Task) -> str:
+    """Return the image as engines know it; ``docker:`` says what it is, not what it is called."""
+    return task.image.removeprefix("docker:")
 
 
 def timeout_s(task: Task) -> float | None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from yunhe.kernel.money import Tier
+from yunhe.kernel.places import Level
 from yunhe.scheduling.orchestration.model import Policy
 
 SCORE_TERMS = ("cost_per_hour", "distance_km")
@@ -29,6 +30,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     name: str = ""
     resources: ResourceSpec = ResourceSpec()
+    image: str = ""
+    """A container image to run in; ``docker:NAME`` and ``NAME`` are the same."""
     workdir: str | None = None
     """A local directory; sent along and made the working directory."""
     envs: dict[str, str] = {}
@@ -44,6 +47,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     timeout: str | float | None = None
     near: str | None = None
     """A place: ``cn-north``, ``cn-north@39.9,116.4`` or ``@39.9,116.4``."""
+    level: Level | None = None
+    """Only pools at this level: end, edge or central."""
     tier: Tier = Tier.HIGH
     policy: Policy = Policy.BALANCED
     weights: dict[str, float] = {}

@@ -16,7 +16,7 @@ import yaml
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Tier
-from yunhe.kernel.places import parse_place
+from yunhe.kernel.places import Level, parse_place
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
@@ -24,6 +24,7 @@ from yunhe.trading.demand.planned import ALIASES, RESOURCE_FIELDS, TASK_FIELDS, 
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+IMAGE = re.compile(r"[A-Za-z0-9](?!.*//)[A-Za-z0-9./:@_-]{0,999}")
 SCRIPT_LIMIT_BYTES = 256 * 1024
 DOCUMENT_LIMIT_BYTES = 1024 * 1024
 ENV_VALUE_LIMIT_BYTES = 128 * 1024
@@ -227,6 +228,17 @@ def _run(reader: _Reader, field: str, value: object) -> str:
     return script
 
 
+def _image(reader: _Reader, field: str, value: object) -> str:
+    image = reader.text(field, value)
+    if image and not IMAGE.fullmatch(image.removeprefix("docker:")):
+        reader.note(
+            field,
+            "must be the name of a container image: python:3.12, registry.example.org/team/app:1",
+            image,
+        )
+    return image
+
+
 def _workdir(reader: _Reader, field: str, value: object) -> str | None:
     return _local_path(reader, field, value) or None
 
@@ -326,6 +338,10 @@ def _near(reader: _Reader, field: str, value: object) -> str | None:
     return place
 
 
+def _level(reader: _Reader, field: str, value: object) -> Level:
+    return reader.choice(field, value, Level, Level.CENTRAL)
+
+
 def _tier(reader: _Reader, field: str, value: object) -> Tier:
     return reader.choice(field, value, Tier, Tier.HIGH)
 
@@ -419,6 +435,7 @@ _RESOURCE_READERS: _Readers = {**_PLAIN_READERS, "any_of": _alternatives, "order
 _TASK_READERS: _Readers = {
     "name": _name,
     "resources": _resources,
+    "image": _image,
     "workdir": _workdir,
     "envs": _envs,
     "secrets": _secrets,
@@ -429,6 +446,7 @@ _TASK_READERS: _Readers = {
     "retries": _retries,
     "timeout": _timeout,
     "near": _near,
+    "level": _level,
     "tier": _tier,
     "policy": _policy,
     "weights": _weights,

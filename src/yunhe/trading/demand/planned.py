@@ -26,7 +26,7 @@ TASK_FIELDS: dict[str, Planned] = {
 
 RESOURCE_FIELDS: dict[str, Planned] = {
     "use_spot": Planned("set the task's tier: low is cheapest and gives way first", False),
-    "image_id": Planned("install what it needs in setup"),
+    "image_id": Planned("name the image with the task's image"),
     "infra": Planned("name a pool with pool, or prefer a place with near"),
     "cloud": Planned("name a pool with pool, or prefer a place with near"),
     "region": Planned("prefer a place with the task's near"),
@@ -49,6 +49,7 @@ ALIASES: dict[str, str] = {
     "cmd": "run",
     "command": "run",
     "commands": "run",
+    "container": "image",
     "cores": "cpus",
     "cpu": "cpus",
     "disk": "disk_size",

@@ -5,6 +5,7 @@ A document that ``parse`` accepts is valid here.
 """
 
 from yunhe.kernel.money import Tier
+from yunhe.kernel.places import Level
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import SCORE_TERMS
@@ -103,6 +104,12 @@ _FIELDS: dict[str, Schema] = {
         "description": "A script that runs before `run`, in the same place; if it fails, `run` does not begin.",
         "examples": ["pip install -r requirements.txt"],
     },
+    "image": {
+        "type": "string",
+        "pattern": f"^((docker:)?{parse.IMAGE.pattern})?$",
+        "description": "A container image to run in, `NAME` or `docker:NAME`: only pools that run images are considered, and an image that is not there yet is fetched.",
+        "examples": ["python:3.12", "docker:registry.example.org/team/app:1"],
+    },
     "resources": _object(
         _optionals(_RESOURCES),
         description="What it needs: an amount that is reserved and a limit that is kept.",
@@ -161,6 +168,12 @@ _FIELDS: dict[str, Schema] = {
         "minLength": 1,
         "description": "A place to be near: `cn-north`, `cn-north@39.9,116.4` or `@39.9,116.4`.",
         "examples": ["cn-north@39.9,116.4"],
+    },
+    "level": {
+        "type": "string",
+        "enum": [str(level) for level in Level],
+        "description": "Only pools at this level: `end` (on the spot), `edge` (near by) or `central`. Any when not said.",
+        "examples": ["edge"],
     },
     "tier": {
         "type": "string",

@@ -11,6 +11,7 @@ level of the API. Only a real kubelet could prove what depends on:
   none of them is done, and a container is ready once it runs;
 * volumes other than emptyDir, hostPath, configMap, secret, downwardAPI and projected; ConfigMaps and Secrets are
   read once at the start and not followed;
+* events and termination messages: none are written;
 * isolation: capabilities, seccomp, read-only roots, ephemeral storage limits; a CPU request weighs nothing;
 * devices: an extended resource is a number that the scheduler counts, and no device is handed over;
 * node pressure, eviction and preemption by the kubelet; allocatable is all of the capacity;

@@ -51,6 +51,12 @@ def pod_status(
     is_ready = conditions.phase == "Running" and all(container.is_running for container in mains)
     is_over = conditions.phase in ("Succeeded", "Failed")
     generation = pod["metadata"].get("generation", 1)
+    holding = {
+        "PodReadyToStartContainers": not is_over,
+        "Initialized": conditions.is_initialized,
+        "ContainersReady": is_ready,
+        "Ready": is_ready,
+    }
     return {
         "phase": conditions.phase,
         "observedGeneration": generation,
@@ -62,27 +68,32 @@ def pod_status(
         "podIP": address,
         "podIPs": [{"ip": address}],
         "conditions": [
-            _condition("PodReadyToStartContainers", holds=not is_over, generation=generation),
-            _condition("Initialized", holds=conditions.is_initialized, generation=generation),
-            _condition("ContainersReady", holds=is_ready, generation=generation),
-            _condition("Ready", holds=is_ready, generation=generation),
-            *_resize_conditions(conditions, generation),
+            *(_condition(pod, kind, holds=holds) for kind, holds in holding.items()),
+            *_resize_conditions(pod, conditions),
         ],
         "initContainerStatuses": [_container_status(container, is_init=True) for container in inits] or None,
         "containerStatuses": [_container_status(container, is_init=False) for container in mains],
     }
 
 
-def _condition(kind: str, *, holds: bool, generation: int) -> Object:
-    return {"type": kind, "status": str(holds), "lastTransitionTime": now(), "observedGeneration": generation}
+def _condition(pod: Object, kind: str, *, holds: bool) -> Object:
+    """Return a condition; its time changes only when it does."""
+    said: list[Object] = pod.get("status", {}).get("conditions", [])
+    since = [one["lastTransitionTime"] for one in said if (one["type"], one["status"]) == (kind, str(holds))]
+    return {
+        "type": kind,
+        "status": str(holds),
+        "lastTransitionTime": since[0] if since else now(),
+        "observedGeneration": pod["metadata"].get("generation", 1),
+    }
 
 
-def _resize_conditions(conditions: Conditions, generation: int) -> list[Object]:
+def _resize_conditions(pod: Object, conditions: Conditions) -> list[Object]:
     said: list[Object] = []
     for kind in ("PodResizePending", "PodResizeInProgress"):
         if kind in conditions.resize:
             reason, message = conditions.resize[kind]
-            condition = _condition(kind, holds=True, generation=generation)
+            condition = _condition(pod, kind, holds=True)
             said.append(condition | {"reason": reason or None, "message": message or None})
         else:
             said.append({"$patch": "delete", "type": kind})

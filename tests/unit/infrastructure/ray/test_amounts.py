@@ -82,6 +82,7 @@ def test_whatever_fits_a_node_is_asked_for_to_the_last_unit(cpu_millis: int, mem
         (Resources(memory_mib=17 * 1024), "resources.memory_mib"),
         (Resources(accelerators=(Accelerators("H100", 1000),)), "resources.accelerators"),
         (Resources(accelerators=(Accelerators("A100", 3000),)), "resources.accelerators"),
+        (Resources(accelerators=(Accelerators("A100", 1500),)), "resources.accelerators"),
     ],
 )
 def test_what_no_node_has_is_refused_by_the_name_of_the_field(wanted: Resources, field: str) -> None:

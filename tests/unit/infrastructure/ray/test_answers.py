@@ -12,7 +12,7 @@ from yunhe.infrastructure.contract.model import Ending, Phase, Power
 from yunhe.infrastructure.ray.engine import MISSING
 from yunhe.infrastructure.ray.marks import Known, read_known
 from yunhe.infrastructure.ray.phases import NEVER_RAN, observe
-from yunhe.infrastructure.ray.wire import Ended, RayJob, Report
+from yunhe.infrastructure.ray.wire import Ended, RayJob, Reading, Report
 from yunhe.kernel.errors import (
     ForbiddenError,
     PoolUnreachableError,
@@ -62,7 +62,7 @@ def test_the_jobs_of_a_real_cluster_are_read() -> None:
     assert seen == {"allocation", "tombstone"}
     for one in read_known(jobs).values():
         if one.main:
-            assert observe(one, None).token >= 1
+            assert observe(one, Reading()).token >= 1
 
 
 @pytest.mark.parametrize(
@@ -82,34 +82,41 @@ def test_the_jobs_of_a_real_cluster_are_read() -> None:
     ],
 )
 def test_each_status_of_ray_has_its_phase(status: str, report: Report | None, phase: Phase) -> None:
-    seen = observe(known(status), report)
+    seen = observe(known(status), Reading(report))
     assert (seen.phase, seen.token, seen.resources) == (phase, 4, Resources(cpu_millis=500))
 
 
 def test_how_it_ended_is_what_the_runner_recorded() -> None:
-    seen = observe(known("FAILED"), ENDED)
+    seen = observe(known("FAILED"), Reading(ENDED))
     assert (seen.exit_code, seen.ending, seen.ended_at) == (3, Ending.DONE, 12.0)
 
 
 @pytest.mark.parametrize("error_type", sorted(NEVER_RAN))
 def test_what_ray_could_not_start_has_exited_and_says_why(error_type: str) -> None:
-    seen = observe(known("FAILED", error_type=error_type), None)
+    seen = observe(known("FAILED", error_type=error_type), Reading())
     assert (seen.phase, seen.exit_code) == (Phase.EXITED, 125)
     assert "it went wrong" in seen.detail
     assert "Traceback" not in seen.detail
-    stopped = observe(known("FAILED", error_type=error_type, stopped=True), None)
+    stopped = observe(known("FAILED", error_type=error_type, stopped=True), Reading())
     assert (stopped.phase, stopped.ending) == (Phase.EXITED, Ending.STOPPED)
 
 
 def test_what_a_crash_left_open_is_unknown_and_not_guessed() -> None:
     for report in (None, REPORT):
-        seen = observe(known("FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED"), report)
+        seen = observe(known("FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED"), Reading(report))
         assert (seen.phase, seen.exit_code, seen.ending) == (Phase.UNKNOWN, None, None)
+
+
+@pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_no_end_is_told_while_the_node_that_knows_it_does_not_answer(status: str) -> None:
+    assert observe(known(status), Reading(REPORT, certain=False)).phase is Phase.RUNNING
+    assert observe(known(status), Reading(None, certain=False)).phase is Phase.STARTING
+    assert observe(known(status), Reading(ENDED, certain=False)).exit_code == 3
 
 
 def test_a_status_nobody_knows_is_an_error_that_names_it() -> None:
     with pytest.raises(UnsupportedError, match="HIBERNATING"):
-        observe(known("HIBERNATING"), None)
+        observe(known("HIBERNATING"), Reading())
 
 
 @pytest.mark.anyio

@@ -19,6 +19,7 @@ from yunhe.infrastructure.contract.model import LaunchOrder, Phase, Step, Upload
 from yunhe.infrastructure.ray import kind
 from yunhe.infrastructure.ray.engine import ENTRYPOINT, RayEngine
 from yunhe.infrastructure.ray.kind import RayKind
+from yunhe.infrastructure.ray.reports import FRESH_S
 from yunhe.infrastructure.ray.target import RayTarget, read_target
 from yunhe.kernel.errors import (
     ConflictError,
@@ -227,6 +228,31 @@ async def test_what_is_read_of_an_ended_allocation_is_read_once() -> None:
     before = await one.observe()
     dashboard.files.clear()
     assert (await one.observe()).allocations == before.allocations
+
+
+async def test_a_report_that_could_not_be_read_at_the_end_is_read_again() -> None:
+    dashboard = Dashboard()
+    one = engine(dashboard)
+    await one.launch(order())
+    run(dashboard, "RUNNING")
+    await one.observe()
+    dashboard.deaf.add(f"yunhe/{ID}/report.json")
+    run(dashboard, "FAILED", ended=ended(3))
+    (seen,) = (await one.observe()).allocations
+    assert (seen.phase, seen.exit_code) == (Phase.RUNNING, None)
+    dashboard.deaf.clear()
+    await anyio.sleep(FRESH_S)
+    (seen,) = (await one.observe()).allocations
+    assert (seen.phase, seen.exit_code) == (Phase.EXITED, 3)
+
+
+async def test_a_report_of_another_shape_is_an_error_that_names_it() -> None:
+    dashboard = Dashboard()
+    await engine(dashboard).launch(order())
+    run(dashboard)
+    dashboard.files[f"yunhe/{ID}/report.json"] = b"{}"
+    with pytest.raises(UnsupportedError, match=ID):
+        await engine(dashboard).observe()
 
 
 async def test_minutes_are_handed_out_in_sequence_and_only_once_they_are_old_enough() -> None:
