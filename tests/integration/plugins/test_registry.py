@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from plugin_processes import FAKE_MANIFEST
 
 from integration.api.serving import Served, serving
 from integration.plugins.processes import (
@@ -21,6 +20,7 @@ from integration.plugins.processes import (
     registering,
     until,
 )
+from plugin_processes import FAKE_MANIFEST
 from yunhe.control.plugins.model import InstanceState, PluginState, PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.trading.accounts.model import Role
