@@ -20,7 +20,6 @@ from integration.plugins.processes import (
     registering,
     until,
 )
-from plugin_processes import FAKE_MANIFEST
 from yunhe.control.plugins.model import InstanceState, PluginState, PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.trading.accounts.model import Role
