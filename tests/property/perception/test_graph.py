@@ -60,8 +60,8 @@ def test_clusters_nodes_and_resources_are_those_of_the_inventory_and_their_sums_
     assert parents == {name: 1 for name in vertices if name not in roots}
     levels = [VertexKind.CLUSTER, VertexKind.NODE, VertexKind.RESOURCE]
     for edge in graph.edges:
-        above, below = vertices[edge.source].kind, vertices[edge.target].kind
-        assert levels.index(below) == levels.index(above) + 1
+        upper, lower = vertices[edge.source].kind, vertices[edge.target].kind
+        assert levels.index(lower) == levels.index(upper) + 1
     below: dict[str, list[str]] = {}
     for edge in graph.edges:
         below.setdefault(edge.source, []).append(edge.target)
