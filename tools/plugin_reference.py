@@ -14,11 +14,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "plugins.md"
 
 
-def manifests() -> list[Manifest]:
-    """Return every manifest of this repository, by name; one that maps a field not at all is refused here."""
+def manifest_paths() -> list[Path]:
+    """Return where every manifest of this repository is."""
     engines = (ROOT / "src" / "yunhe" / "infrastructure").rglob("plugin.toml")
-    examples = (ROOT / "examples").rglob("plugin.toml")
-    return sorted((read_manifest(path) for path in (*engines, *examples)), key=lambda manifest: manifest.name)
+    return sorted((*engines, *(ROOT / "examples").rglob("plugin.toml")))
+
+
+def manifests() -> list[Manifest]:
+    """Return every manifest by name; one that leaves a field unmapped is refused here."""
+    return sorted(map(read_manifest, manifest_paths()), key=lambda manifest: manifest.name)
 
 
 def page(plugins: list[Manifest]) -> str:

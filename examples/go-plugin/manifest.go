@@ -2,6 +2,7 @@ package main
 
 import (
 	_ "embed"
+	"os"
 
 	"github.com/BurntSushi/toml"
 
@@ -38,9 +39,18 @@ type Mapping struct {
 	Note   string `toml:"note" json:"note"`
 }
 
+// readManifest returns what YUNHE_PLUGIN_MANIFEST names, so that one program may serve under several names; else what is
+// built in.
 func readManifest() (*Manifest, error) {
-	manifest := &Manifest{}
-	_, err := toml.Decode(manifestText, manifest)
+	manifest, text := &Manifest{}, manifestText
+	if path := os.Getenv("YUNHE_PLUGIN_MANIFEST"); path != "" {
+		given, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		text = string(given)
+	}
+	_, err := toml.Decode(text, manifest)
 	return manifest, err
 }
 

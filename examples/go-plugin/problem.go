@@ -26,13 +26,13 @@ func refuse(code, remedy, format string, values ...any) *Problem {
 }
 
 var statusOf = map[string]codes.Code{
-	"invalid-input":   codes.InvalidArgument,
-	"not-found":       codes.NotFound,
-	"unauthenticated": codes.Unauthenticated,
-	"conflict":        codes.FailedPrecondition,
-	"unsupported":     codes.Unimplemented,
-	"fenced":          codes.Aborted,
-	"disk-full":       codes.ResourceExhausted,
+	"invalid-input":    codes.InvalidArgument,
+	"not-found":        codes.NotFound,
+	"unauthenticated":  codes.Unauthenticated,
+	"conflict":         codes.FailedPrecondition,
+	"unsupported":      codes.Unimplemented,
+	"fenced":           codes.Aborted,
+	"pool-unreachable": codes.Unavailable,
 }
 
 // errLeaving has no trailer: the platform repeats the call to the next instance.

@@ -20,8 +20,8 @@ from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
 
 HEARTBEAT_S = 2.0
-OFFLINE_AFTER_S = 2.5 * HEARTBEAT_S
-"""Half a period before the third is over, so that its pools are marked before it is."""
+OFFLINE_AFTER_S = 2.25 * HEARTBEAT_S
+"""Before the third period is over, so that on a busy machine, too, its pools are marked by then."""
 READ_EVERY_S = HEARTBEAT_S / 2
 FORGET_AFTER_S = 60.0
 """How long an instance that went silent is shown beside one that answers."""

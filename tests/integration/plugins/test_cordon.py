@@ -1,0 +1,81 @@
+"""Decisions respect what operators say: a cordoned node and a drained pool take nothing new."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from integration.api.serving import Served, add_fake_pool, serving
+from integration.plugins.processes import until
+from yunhe.entrypoints.client import Client
+from yunhe.kernel.errors import NotFoundError
+from yunhe.scheduling.orchestration.model import Placed, Waiting
+from yunhe.scheduling.orchestration.states import JobState
+from yunhe.trading.applications.model import Submission
+from yunhe.trading.demand.model import ResourceSpec, Task
+
+ASK = Submission(task=Task(run="exit 0", resources=ResourceSpec(cpus=1)))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Generator[Served]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served: Served) -> Generator[Client]:
+    with served.client() as client:
+        add_fake_pool(client, "lab", nodes="2", cpus="2")
+        yield client
+
+
+def node_of(client: Client) -> str:
+    decision = client.plan(ASK)
+    assert isinstance(decision, Placed)
+    return decision.assignments[0].node_id.partition("/")[2]
+
+
+def test_work_goes_to_the_other_node_then_waits_saying_why_and_runs_once_a_node_is_free_again(
+    client: Client,
+) -> None:
+    for cordoned, other in (("fake-1", "fake-2"), ("fake-2", "fake-1")):
+        client.cordon_node("lab", cordoned)
+        assert node_of(client) == other
+        client.cordon_node("lab", cordoned, on=False)
+    for node in ("fake-1", "fake-2"):
+        pool = client.cordon_node("lab", node)
+    assert [node.cordoned for node in pool.nodes] == [True, True]
+    states = {vertex.name: vertex.state for vertex in client.graph("lab").vertices if vertex.state}
+    assert states == {"lab": "ready", "fake-1": "cordoned", "fake-2": "cordoned"}
+    decision = client.plan(ASK)
+    assert isinstance(decision, Waiting)
+    assert "cordoned" in decision.rejected[0].detail
+    job = client.submit(ASK)
+    until(lambda: "cordoned" in client.job(job.id).reason)
+    client.cordon_node("lab", "fake-2", on=False)
+    until(lambda: client.job(job.id).state is JobState.SUCCEEDED)
+
+
+def test_a_cordon_outlasts_the_looks_that_replace_what_is_known_of_nodes(client: Client) -> None:
+    client.cordon_node("lab", "fake-1")
+    seen = client.pool("lab").seen_at
+    until(lambda: client.pool("lab").seen_at != seen)
+    assert [node.cordoned for node in client.pool("lab").nodes] == [True, False]
+    with pytest.raises(NotFoundError, match="no node"):
+        client.cordon_node("lab", "fake-9")
+
+
+def test_a_drained_pool_takes_nothing_new_until_it_is_let(client: Client) -> None:
+    client.drain_pool("lab")
+    assert isinstance(client.plan(ASK), Waiting)
+    client.drain_pool("lab", on=False)
+    assert isinstance(client.plan(ASK), Placed)
+
+
+def test_a_pool_tells_its_account_and_its_sizes_with_the_same_verbs_as_any_other(client: Client) -> None:
+    pool = client.pool("lab")
+    assert pool.account is not None
+    assert pool.account.identity == "anybody"
+    assert pool.catalogue is not None
+    assert pool.catalogue.specs
