@@ -1,6 +1,7 @@
 """What an agent costs, and how fast its first line comes: memory, cpu, and submit → first log line.
 
-Run as root with ``python -m bench.agent`` (it needs openssh-server for the SSH rows, and skips them without).
+Run as root with ``python -m bench.agent`` (it needs openssh-server for the SSH rows and podman for the container row,
+and skips them without).
 """
 
 import argparse
@@ -16,6 +17,7 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from agent_roots import agent_root, daemon_pid
+from containers import IMAGE, container_store, why_no_containers
 from integration.host.orders import launched, order_for, running
 from integration.host.sshd import ssh_server
 from yunhe.agent.processes import read_stat
@@ -27,6 +29,7 @@ AGENT_PSS_MIB = 35.0
 AGENT_CPU_PERCENT = 1.0
 FIRST_LINE_LOCAL_S = 1.0
 FIRST_LINE_SSH_S = 2.0
+FIRST_LINE_CONTAINER_S = 2.0
 
 
 def pss_mib(pid: int) -> float:
@@ -95,6 +98,24 @@ async def first_line(name: str, target: HostTarget, rounds: int, limit_s: float)
     judge(f"{name} p50, s", p50, limit_s)
 
 
+async def container_line(rounds: int) -> None:
+    """Print the same for a container beside a process, turn by turn, so that both meet the same machine."""
+    images = {"process": "", "container": IMAGE}
+    times: dict[str, list[float]] = {name: [] for name in images}
+    with container_store() as store, agent_root() as root:
+        async with HostEngine(LocalHost(root=str(root), environment=store.environment)) as engine:
+            for _ in range(rounds):
+                for name, image in images.items():
+                    order = await order_for(engine, "echo first; sleep 30", image=image)
+                    times[name].append(await one_first_line(engine, order))
+    process, container = (statistics.median(times[name]) for name in images)
+    print(
+        f"container        submit → first line: p50 {container * 1000:.0f} ms, "
+        f"max {max(times['container']) * 1000:.0f} ms of {rounds}; a process beside it {process * 1000:.0f} ms"
+    )
+    judge("container p50, s", container, FIRST_LINE_CONTAINER_S)
+
+
 async def one_first_line(engine: HostEngine, order: LaunchOrder) -> float:
     """Return seconds from the launch to the first byte of output."""
     began = time.perf_counter()
@@ -129,6 +150,8 @@ async def measure(options: argparse.Namespace) -> None:
                 await footprint(engine, root, tasks, options.over_s)
     with agent_root() as root:
         await first_line("local", LocalHost(root=str(root)), options.rounds, FIRST_LINE_LOCAL_S)
+    if not why_no_containers():
+        await container_line(options.rounds)
     if os.geteuid() == 0:
         with ssh_server() as server:
             for user in ("root", "member"):

@@ -141,8 +141,9 @@ class _Daemon:
     def __init__(self, launch: Launch, listening: socket.socket) -> None:
         self._launch = launch
         self._listening = listening
-        # One thread, for removing what may be large and asking who may be slow; everything else happens in the loop.
+        # Two threads, one to remove what may be large, one to ask who may be slow; all else happens in the loop.
         self._cleaner = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._asker = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._engine_found: "asyncio.Future[None] | None" = None
 
     async def run(self) -> str:
@@ -154,10 +155,10 @@ class _Daemon:
         watch = Watch(node)
         watch.recover()
         loop = asyncio.get_event_loop()
-        node.on_stray = lambda name: self._cleaner.submit(node.engine.remove, name) and None
+        node.on_stray = lambda name: self._asker.submit(node.engine.remove, name) and None
         crew = Crew()
         server = Server(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
-        if node.register.allocations or node.register.marks:
+        if watch.has_images():
             crew.start(self._clear_containers(node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
@@ -173,6 +174,7 @@ class _Daemon:
         node.spool.close()
         node.register.close()
         self._cleaner.shutdown(wait=True)
+        self._asker.shutdown(wait=True)
         if not server.replacement:
             node.keeper.remove()
         return server.replacement
@@ -180,14 +182,14 @@ class _Daemon:
     async def _find_engine(self, node: Node) -> None:
         """Ask, once, whether this host has a container engine that works; whoever wants to know waits for it."""
         if self._engine_found is None:
-            found = asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.find)
+            found = asyncio.get_event_loop().run_in_executor(self._asker, node.engine.find)
             self._engine_found = asyncio.ensure_future(found)
         await asyncio.shield(self._engine_found)
 
     async def _clear_containers(self, node: Node, watch: Watch) -> None:
         """Have removed what the containers of an earlier life have left."""
         await self._find_engine(node)
-        left = await asyncio.get_event_loop().run_in_executor(self._cleaner, node.engine.allocations)
+        left = await asyncio.get_event_loop().run_in_executor(self._asker, node.engine.allocations)
         watch.clear_containers(left)
 
     async def _accept(self, crew: Crew, server: Server) -> None:

@@ -87,6 +87,15 @@ class Meter:
         peak_kib = max(totals.peak_kib, sample.memory_kib)
         self._set(totals._replace(taken=totals.taken + 1, peak_kib=peak_kib))
 
+    def finish(self, final: Sample, peak_kib: int | None) -> None:
+        """Add the counters of the end, once; a sample taken while they were being written may bear a later time."""
+        last = self.last()
+        more = last is not None and (final.cpu_us, *final[4:]) != (last.cpu_us, *last[4:])
+        if last is not None and more:
+            final = final._replace(clock_ms=max(final.clock_ms, last.clock_ms + 1))
+        self.add(final)
+        self.raise_peak(peak_kib)
+
     def raise_peak(self, peak_kib: int | None) -> None:
         """Take the kernel's own count of the most memory held: samples miss what comes and goes between them."""
         totals = self._totals()

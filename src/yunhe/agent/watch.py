@@ -186,17 +186,15 @@ class Watch:
         if meter is not None and "cpu_us" in ended:
             last = meter.last()
             near = last is not None and ended["ended_clock_ms"] - last.clock_ms <= 1500
-            meter.add(
-                Sample(
-                    ended["ended_clock_ms"],
-                    int(ended["ended_at"] * 1000),
-                    ended["cpu_us"],
-                    last.memory_kib if last is not None and near else 0,
-                    ended["read_bytes"],
-                    ended["written_bytes"],
-                )
+            final = Sample(
+                ended["ended_clock_ms"],
+                int(ended["ended_at"] * 1000),
+                ended["cpu_us"],
+                last.memory_kib if last is not None and near else 0,
+                ended["read_bytes"],
+                ended["written_bytes"],
             )
-            meter.raise_peak(ended.get("memory_peak_kib"))
+            meter.finish(final, ended.get("memory_peak_kib"))
         self._finish_metering(allocation)
         self._node.keeper.group(allocation.id).remove()
 
@@ -224,6 +222,11 @@ class Watch:
             os.kill(first.pid, signal.SIGKILL)
         if (allocation.run.record("claim") or {}).get("image"):
             self._node.on_stray(allocation.id)
+
+    def has_images(self) -> bool:
+        """Return whether any allocation that is known was to run in a container."""
+        claims = (one.run.record("claim") for one in self._node.register.allocations.values())
+        return any(claim is not None and claim.get("image") for claim in claims)
 
     def clear_containers(self, found: list[str]) -> None:
         """Have the containers removed that belong to nothing that lives: the host was restarted, or a wrapper died."""

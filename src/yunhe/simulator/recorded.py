@@ -3,27 +3,24 @@
 import math
 import statistics
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from yunhe.control.plugins.model import Pool
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.kernel.ids import PoolId, made_at_s
-from yunhe.kernel.money import Prices, Tier
-from yunhe.kernel.resources import Resources
+from yunhe.kernel.ids import made_at_s
 from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.perception.seen import node_facts, pool_facts
-from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
+from yunhe.scheduling.perception.seen import world_of
 from yunhe.simulator.engine import Played, report_of
 from yunhe.simulator.model import Platform, Report, Task, Workload
+
+__all__ = ["Past", "past_of", "world_of"]
 
 AS_IT_WAS = "as it was"
 SAME_ROUND_S = 0.01
 """Placements no further apart were decided together."""
-NOTHING = Resources()
 
 
 class Past(NamedTuple):
@@ -62,13 +59,6 @@ def past_of(jobs: Sequence[Job], cores: float = 0.0) -> Past:
     )
     platform = Platform(max(0.0, handling_s), _reaction_s(ran))
     return Past(workload, began_at, _report(ran, workload, began_at, cores), platform)
-
-
-def world_of(pools: Sequence[Pool], prices: Mapping[PoolId, dict[Tier, Prices]]) -> Snapshot:
-    """Return the world of *pools* with nothing on them."""
-    facts = [pool_facts(pool, prices.get(pool.id)) for pool in pools]
-    nodes = [node_facts(node, NOTHING) for pool in pools for node in pool.nodes if node.ready]
-    return build_snapshot(facts, nodes, version=1, taken_at=0.0)
 
 
 def _ran(job: Job) -> _Ran | None:

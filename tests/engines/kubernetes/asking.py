@@ -87,6 +87,15 @@ def log(client: httpx.Client, name: str, **query: str | int | bool) -> str:
     return answer.text
 
 
+def wait_for_log(client: httpx.Client, name: str, text: str) -> str:
+    """Return what a pod has said once *text* is in it."""
+    until_s = time.monotonic() + TIMEOUT_S
+    while text not in (said := log(client, name)):
+        assert time.monotonic() < until_s, f"{name} still says {said!r}"
+        time.sleep(0.05)
+    return said
+
+
 class Executed(NamedTuple):
     """What came of a command."""
 

@@ -53,7 +53,7 @@ def test_it_says_too_many_requests_as_often_as_told_and_then_lets_pass(
 def test_a_half_open_connection_is_silent_while_new_ones_work(
     client: httpx.Client, proxy: FaultyProxy, bare_cluster: Cluster
 ) -> None:
-    with client.stream("GET", PODS, params={"watch": "1"}, timeout=httpx.Timeout(5, read=1.0)) as watch:
+    with client.stream("GET", PODS, params={"watch": "1"}, timeout=httpx.Timeout(5, read=3.0)) as watch:
         lines = watch.iter_lines()
         with bare_cluster.client() as direct:
             create(direct, PODS, pod("seen", "true"))

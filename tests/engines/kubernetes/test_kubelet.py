@@ -21,6 +21,7 @@ from engines.kubernetes.asking import (
     running,
     state,
     wait_for,
+    wait_for_log,
     wait_gone,
 )
 from engines.kubernetes.cluster import Cluster
@@ -184,7 +185,7 @@ def test_deletion_asks_first_and_kills_after_the_grace_period(client: httpx.Clie
     wait_gone(client, f"{PODS}/polite")
     assert (tmp_path / "polite").read_text() == "asked\n"
     wait_gone(client, f"{PODS}/deaf")
-    assert float((tmp_path / "deaf").read_text()) - asked_s == pytest.approx(2, abs=1.5)
+    assert 1.5 < float((tmp_path / "deaf").read_text()) - asked_s < 15
 
 
 def test_a_device_that_no_node_has_left_keeps_a_pod_waiting(client: httpx.Client) -> None:
@@ -208,6 +209,7 @@ def test_sizes_change_while_the_process_goes_on(client: httpx.Client) -> None:
     )
     create(client, PODS, pod("grows", script, resources=sized("100m", "64Mi")))
     running(client, "grows")
+    wait_for_log(client, "grows", f"{64 << 20}\n")
     body = {"spec": {"containers": [{"name": "main", "resources": sized("200m", "96Mi")}]}}
     resized(client, "grows", body)
     seen = wait_for(
@@ -219,9 +221,7 @@ def test_sizes_change_while_the_process_goes_on(client: httpx.Client) -> None:
     )
     assert seen["status"]["containerStatuses"][0]["restartCount"] == 0
     assert seen["status"]["containerStatuses"][0]["allocatedResources"]["memory"] == "96Mi"
-    time.sleep(0.5)
-    limits = log(client, "grows").split()
-    assert (limits[0], limits[-1]) == (str(64 << 20), str(96 << 20))
+    assert wait_for_log(client, "grows", f"{96 << 20}\n").startswith(f"{64 << 20}\n"), "its log goes on"
 
 
 def test_a_resize_without_room_says_whether_waiting_helps(client: httpx.Client) -> None:

@@ -40,12 +40,12 @@ def test_a_log_is_kept_to_the_byte_and_can_be_read_in_part(client: httpx.Client)
 
 
 def test_a_log_is_followed_until_the_container_ends(client: httpx.Client) -> None:
-    create(client, PODS, pod("counts", "for n in 1 2 3; do echo $n; sleep 0.5; done"))
+    create(client, PODS, pod("counts", "for n in 1 2 3 4 5 6; do echo $n; sleep 0.5; done"))
     running(client, "counts")
     seen: list[tuple[str, float]] = []
     with client.stream("GET", f"{PODS}/counts/log", params={"follow": "true"}) as answer:
         seen.extend((line, time.monotonic()) for line in answer.iter_lines())
-    assert [line for line, _ in seen] == ["1", "2", "3"]
+    assert [line for line, _ in seen] == ["1", "2", "3", "4", "5", "6"]
     assert seen[-1][1] - seen[0][1] > 0.3, "the lines came as they were said"
 
 
@@ -73,7 +73,12 @@ def test_input_reaches_a_command_and_its_end_too(kubernetes_cluster: Cluster, sl
 
 
 def test_a_terminal_is_one_and_has_the_size_asked_for(kubernetes_cluster: Cluster, sleeper: str) -> None:
-    done = execute(kubernetes_cluster, sleeper, ["sh", "-c", "sleep 0.5; tty; stty size"], tty=True)
+    done = execute(
+        kubernetes_cluster,
+        sleeper,
+        ["sh", "-c", "until stty size | grep 132; do sleep 0.1; done; tty"],
+        tty=True,
+    )
     assert b"/dev/pts/" in done.stdout
     assert b"43 132" in done.stdout
 

@@ -48,7 +48,7 @@ def test_three_whole_clusters_run_a_job_each(kubernetes_programs: None) -> None:
 def test_a_pod_outlives_the_api_server_and_nothing_outlives_the_cluster(kubernetes_programs: None) -> None:
     with cluster() as made, run_nodes(made, node("node-1")) as nodes:
         with made.client() as client:
-            create(client, PODS, pod("steady", "echo begun; sleep 3; echo went on"))
+            create(client, PODS, pod("steady", "echo begun; sleep 6; echo went on"))
             create(client, PODS, pod("endless", "exec sleep 8765"))
             running(client, "steady")
             running(client, "endless")

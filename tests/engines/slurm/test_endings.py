@@ -76,6 +76,13 @@ async def test_a_job_that_somebody_else_cancels_is_stopped_and_says_by_slurm(clu
         assert "CANCELLED" in seen.detail
 
 
+@pytest.mark.parametrize("number", [9, 15])
+async def test_a_job_that_ends_by_a_signal_of_its_own_is_done(cluster: SlurmCluster, number: int) -> None:
+    async with site(cluster) as engine:
+        seen = await ended(engine, await launch(engine, f"kill -{number} $$"))
+        assert (seen.phase, seen.ending, seen.exit_code) == (Phase.EXITED, Ending.DONE, 128 + number)
+
+
 async def test_a_job_cancelled_while_it_waits_never_ran(cluster: SlurmCluster) -> None:
     async with site(cluster) as engine:
         full = Resources(cpu_millis=4000, memory_mib=3000)

@@ -85,7 +85,7 @@ async def test_the_controller_may_be_killed_while_jobs_run_and_are_launched(
 ) -> None:
     async with site(cluster) as engine:
         short = await launch(engine, marking(tmp_path / "short", "sleep 8", "exit 4"))
-        long = await launch(engine, marking(tmp_path / "long", "sleep 25"))
+        long = await launch(engine, marking(tmp_path / "long", "sleep 20"))
         await running(engine, short)
         await running(engine, long)
         cluster.kill_controller()

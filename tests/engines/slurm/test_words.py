@@ -104,15 +104,15 @@ def test_a_value_with_spaces_ends_where_the_next_name_begins() -> None:
 
 
 def test_every_limit_of_an_association_is_a_quota() -> None:
-    text = "physics||10|20|||cpu=64,mem=512G||\nphysics|gpu|2||||gres/gpu=4||cpu=100000\n"
+    """As sacctmgr 22.05 printed it for an account with these limits, and for root's own without any."""
+    text = "physics||10|20|||cpu=4|cpu=64,mem=512G|cpu=100000\nroot||||||||\n"
     assert [(quota["name"], quota["limit"]) for quota in nodes.quotas(text)] == [
         ("physics MaxJobs", 10),
         ("physics MaxSubmit", 20),
-        ("physics MaxTRES cpu", 64),
-        ("physics MaxTRES mem", 524288),
-        ("physics/gpu MaxJobs", 2),
-        ("physics/gpu MaxTRES gres/gpu", 4),
-        ("physics/gpu GrpTRESMins cpu", 100000),
+        ("physics MaxTRES cpu", 4),
+        ("physics GrpTRES cpu", 64),
+        ("physics GrpTRES mem (MiB)", 524288),
+        ("physics GrpTRESMins cpu", 100000),
     ]
 
 

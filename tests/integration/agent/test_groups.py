@@ -101,6 +101,19 @@ def test_memory_over_the_limit_is_killed_and_counted(group: Group) -> None:
     with member(group, "python3", "-c", HOLD.format(400)) as greedy:
         assert greedy.wait(20) == -9
     assert group.oom_kills() == 1
+    assert 255 << 10 <= (group.memory_peak_kib() or 0) <= 256 << 10, (
+        "the limit was reached, and no sample was taken"
+    )
+
+
+def test_the_most_ever_held_is_remembered_after_it_was_given_back(group: Group) -> None:
+    script = "held = bytearray(100 << 20); del held; import time; print(flush=True); time.sleep(60)"
+    with member(group, "python3", "-c", script) as brief:
+        assert brief.stdout is not None
+        brief.stdout.readline()
+        assert group.memory_kib() < 50 << 10
+        assert (group.memory_peak_kib() or 0) >= 100 << 10
+        group.kill()
 
 
 def test_memory_is_read_and_cannot_be_cut_below_what_is_held(group: Group) -> None:

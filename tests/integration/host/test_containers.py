@@ -13,6 +13,7 @@ from agent_processes import left_behind, wrappers
 from agent_roots import agent_root, kill_daemon
 from containers import IMAGE, ContainerStore, container_store
 from integration.host.orders import ended, files_with, launched, log_of, look, processes_of, running, until
+from integration.host.test_pythons import interpreter
 from yunhe.infrastructure.contract.model import Ending, ExecRequest, LaunchOrder, Phase, Power
 from yunhe.infrastructure.host.engine import HostEngine
 from yunhe.infrastructure.host.target import LocalHost
@@ -123,6 +124,17 @@ async def test_a_command_beside_it_is_in_the_same_container(engine: HostEngine) 
     assert output.startswith(b"this is the image\nfrom-the-image\n/bin/sh ")
 
 
+async def test_the_oldest_python_enters_containers_too(store: ContainerStore) -> None:
+    with agent_root() as root:
+        host = LocalHost(root=str(root), python=interpreter("3.8"), environment=store.environment)
+        async with HostEngine(host) as engine:
+            order = await contained(engine, "cat /etc/where; sleep 60")
+            await until(engine, order.allocation_id, lambda seen: seen.log_bytes > 0)
+            assert await said_by(engine, order, "cat", "/etc/where") == b"this is the image\n"
+            await engine.stop(order.allocation_id, 1, grace_s=0)
+            assert (await ended(engine, order.allocation_id)).ending is Ending.STOPPED
+
+
 # One lifecycle
 
 
@@ -179,7 +191,7 @@ async def test_the_engines_own_work_is_not_billed(engine: HostEngine) -> None:
 async def test_it_outlives_its_agent_and_its_container_is_gone_after_it(
     engine: HostEngine, root: Path, store: ContainerStore
 ) -> None:
-    order = await contained(engine, "echo one; sleep 2; echo two; exit 5")
+    order = await contained(engine, "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two; exit 5")
     await until(engine, order.allocation_id, lambda seen: seen.log_bytes > 0)
     kill_daemon(root)
     assert store.containers() == [f"yunhe-{order.allocation_id}"]
@@ -187,6 +199,7 @@ async def test_it_outlives_its_agent_and_its_container_is_gone_after_it(
         await engine.observe()
     assert (await look(engine, order.allocation_id)).phase is Phase.RUNNING
     assert await said_by(engine, order, "cat", "/etc/where") == b"this is the image\n"
+    await said_by(engine, order, "touch", "go")
     seen = await ended(engine, order.allocation_id)
     assert (seen.ending, seen.exit_code) == (Ending.DONE, 5)
     assert await log_of(engine, order.allocation_id) == b"one\ntwo\n"

@@ -9,6 +9,7 @@ import pytest
 
 from agent_roots import kill_daemon
 from integration.host.orders import ended, launched, log_of, until
+from yunhe.infrastructure.contract.model import Ending
 from yunhe.infrastructure.host.engine import HostEngine
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +80,20 @@ async def test_memory_is_integrated_over_the_seconds_it_was_held(engine: HostEng
     assert 60 <= seen.meters.memory_peak_mib <= 75
     assert 60 * 2000 <= seen.meters.memory_mib_ms <= 75 * 4000
     assert seen.meters.received_bytes is None, "unmetered is not zero"
+
+
+async def test_a_peak_between_two_samples_is_told(engine: HostEngine) -> None:
+    script = "#!/usr/bin/python3\nheld = bytearray(120 << 20)\ndel held\n"
+    order = await launched(engine, script)
+    seen = await ended(engine, order.allocation_id)
+    assert seen.meters.memory_peak_mib >= 120
+
+
+async def test_what_the_kernel_ended_for_memory_has_its_limit_as_peak(engine: HostEngine) -> None:
+    order = await launched(engine, "#!/usr/bin/python3\nheld = bytearray(800 << 20)\n")
+    seen = await ended(engine, order.allocation_id)
+    assert seen.ending is Ending.OUT_OF_MEMORY
+    assert 255 <= seen.meters.memory_peak_mib <= 256
 
 
 @pytest.mark.feature("I17")

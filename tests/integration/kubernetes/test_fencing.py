@@ -164,6 +164,22 @@ async def test_a_quota_that_refuses_leaves_nothing_behind_and_shows_in_the_accou
             client.delete(f"{path}/small").raise_for_status()
 
 
+async def test_what_an_operator_has_set_on_a_namespace_stays(
+    kubernetes_cluster: Cluster, engine: KubernetesEngine
+) -> None:
+    enforce = "pod-security.kubernetes.io/enforce"
+    with kubernetes_cluster.client() as client:
+        metadata = {"name": "yunhe-owned", "labels": {enforce: "privileged"}}
+        client.post("/api/v1/namespaces", json={"metadata": metadata}).raise_for_status()
+        caller = Caller(
+            engine, NodeId(""), ProjectId("owned"), Resources(cpu_millis=100, memory_mib=64), 45.0
+        )
+        order = await caller.run("true")
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+        labels = client.get("/api/v1/namespaces/yunhe-owned").json()["metadata"]["labels"]
+        assert labels[enforce] == "privileged"
+
+
 async def test_out_of_memory_is_told_as_such(engine: KubernetesEngine, caller: Caller) -> None:
     order = await caller.run(
         "head -c 200m /dev/zero | tail", resources=Resources(cpu_millis=500, memory_mib=32)

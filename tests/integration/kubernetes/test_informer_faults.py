@@ -139,9 +139,9 @@ async def test_a_version_that_expired_while_it_was_away_is_told_in_the_stream_an
     bench.create(20)
     async with bench.watching() as informer:
         bench.proxy.half_open()
+        before = bench.version()
         bench.delete(5)
         bench.create(5)
-        before = bench.version()
         await anyio.to_thread.run_sync(bench.cluster.expire_resource_versions)
         status, event = bench.watch_answer(before)
         assert (status, '"code":410' in event) == (200, True), "the server did not say it in the stream"

@@ -84,7 +84,7 @@ def test_a_wrong_key_is_told_and_tried_again_and_registers_nothing(
             time.sleep(1.5)
             assert plugin.process.poll() is None
             assert stub.instances == {}
-        assert "401" in capfd.readouterr().err
+        assert "it answered 401" in capfd.readouterr().err
 
 
 @pytest.mark.anyio

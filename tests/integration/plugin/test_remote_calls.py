@@ -218,3 +218,9 @@ async def test_a_plugin_of_another_version_is_not_used(
         problem = await refusal(where)
     assert "speaks contract 2; the caller speaks 1" in problem.problem
     assert not isinstance(problem, UnsupportedError | PoolUnreachableError)
+
+
+async def test_a_plugin_bounds_its_own_memory_as_its_manifest_says(plugin: PluginProcess) -> None:
+    limits = (await anyio.Path(f"/proc/{plugin.process.pid}/limits").read_text()).splitlines()
+    soft = next(line for line in limits if line.startswith("Max data size")).split()[3]
+    assert int(soft) == plugin.manifest.limits.memory_mib * 1024 * 1024

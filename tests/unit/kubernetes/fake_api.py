@@ -26,7 +26,7 @@ class FakeApi:
         self.requests: list[str] = []
         self.connections = 0
         self.delay_s = 0.0
-        self.answers: list[tuple[str, int, dict[str, str], Body]] = []
+        self.answers: list[tuple[str, int, dict[str, str], Body | bytes]] = []
         """Answers for requests that contain a text, each given once."""
         self.lists_as_watches = True
         self.broken_streaming_list = False
@@ -228,8 +228,10 @@ async def event(stream: SocketStream, kind: str, body: Body) -> None:
     await stream.send(b"%x\r\n%s\r\n" % (len(line), line))
 
 
-async def say(stream: SocketStream, status: int, body: Body, headers: dict[str, str] | None = None) -> None:
-    content = json.dumps(body).encode()
+async def say(
+    stream: SocketStream, status: int, body: Body | bytes, headers: dict[str, str] | None = None
+) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(content)}"]
     lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
     await stream.send("\r\n".join([*lines, "", ""]).encode() + content)

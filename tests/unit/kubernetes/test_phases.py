@@ -181,3 +181,12 @@ def test_why_a_pod_waits_is_told() -> None:
     )
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
     assert "no such image" in observed(record(), pod("Pending", waiting), Progress(), SETTINGS, NOW).detail
+
+
+def test_a_record_that_somebody_has_spoilt_is_unknown_and_spoils_no_other() -> None:
+    good = record()
+    labels = {names.STATE: "improved"}
+    spoilt = msgspec.structs.replace(good, metadata=msgspec.structs.replace(good.metadata, labels=labels))
+    told = observed(spoilt, pod("Running", RUNNING), Progress(), SETTINGS, NOW)
+    assert told.phase is Phase.UNKNOWN
+    assert "improved" in told.detail

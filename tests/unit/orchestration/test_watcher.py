@@ -6,8 +6,9 @@ import anyio
 import pytest
 
 from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Observation
-from yunhe.kernel.ids import PoolId
+from yunhe.control.plugins.model import Observation, Observed, Phase
+from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.scheduling.orchestration.watcher import Watcher
 
 pytestmark = pytest.mark.anyio
@@ -57,3 +58,31 @@ async def test_a_pool_is_watched_again_after_its_watch_has_ended() -> None:
             while watcher.looks_begun(LAB) == before:
                 await anyio.sleep(0.001)
             watcher.unwant(LAB)
+
+
+class PoolThatIsRemoved:
+    """Tells of an allocation that runs; then nobody knows the pool any more."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def observe(self, pool_id: PoolId, *, beyond: int, wait_s: float) -> Observation:
+        self.looks += 1
+        if self.looks > 1:
+            raise NotFoundError("There is no pool lab.")
+        runs = Observed(allocation_id=AllocationId("a"), phase=Phase.RUNNING, token=1)
+        return Observation(version=1, allocations=(runs,))
+
+
+async def test_what_was_last_seen_on_a_pool_is_forgotten_when_the_pool_is_removed() -> None:
+    poked: list[AllocationId] = []
+    watcher = Watcher(cast("Plugins", cast("Any", PoolThatIsRemoved())), poked.append)
+    async with anyio.create_task_group() as tasks:
+        watcher.want(tasks, LAB)
+        with anyio.fail_after(5):
+            while len(poked) < 2:
+                await anyio.sleep(0.001)
+        assert watcher.seen(LAB, AllocationId("a")) is None
+        assert poked == ["a", "a"]
+        watcher.unwant(LAB)
+        tasks.cancel_scope.cancel()

@@ -10,6 +10,7 @@ from yunhe.infrastructure.kubernetes.objects import RecordState
 from yunhe.infrastructure.kubernetes.quantities import mib, millis
 from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import ContainerStatus, Pod, Record, Terminated
+from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import AllocationId, NodeId
 from yunhe.kernel.resources import Accelerators, Resources
 
@@ -62,7 +63,13 @@ def is_over(pod: Pod) -> bool:
 
 def state_of(record: Record) -> RecordState:
     """Return what a record says; a label we never wrote is an error, not a guess."""
-    return RecordState(record.metadata.labels.get(names.STATE, ""))
+    label = record.metadata.labels.get(names.STATE, "")
+    if label not in set(RecordState):
+        raise ConflictError(
+            f"The ConfigMap {record.metadata.name} has the label {names.STATE}={label!r}, which has no meaning.",
+            remedy=f"Set it to one of {', '.join(RecordState)}.",
+        )
+    return RecordState(label)
 
 
 def token_of(record: Record) -> int:
@@ -90,6 +97,10 @@ def final_of(pod: Pod) -> Final | None:
 def observed(record: Record, pod: Pod | None, progress: Progress, settings: Settings, now: float) -> Observed:
     """Return what is known of one allocation."""
     allocation_id, token = allocation_of(record), token_of(record)
+    try:
+        state_of(record)
+    except ConflictError as error:
+        return Observed(allocation_id=allocation_id, token=token, phase=Phase.UNKNOWN, detail=str(error))
     if pod is None:
         verdict = _without_pod(record, now)
         return Observed(

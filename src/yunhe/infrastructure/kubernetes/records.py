@@ -5,6 +5,7 @@ once the cluster itself lets one win. The scripts lie in the record and the pod 
 them away, and a pod that somebody makes late, or too late, starts nothing.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,8 @@ from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import Key, Record
 from yunhe.kernel.errors import FencedError, NotFoundError
 from yunhe.kernel.ids import AllocationId
+
+log = logging.getLogger(__name__)
 
 BY_ALLOCATION = "allocation"
 NO_SCRIPTS: dict[str, Any] = {"data": None}
@@ -166,10 +169,17 @@ class Records:
         if namespace in self._ready_namespaces:
             return
         if not self._settings.namespace:
-            await self._api.apply(f"/api/v1/namespaces/{namespace}", namespace_body(namespace, project_id))
+            await self._apply(f"/api/v1/namespaces/{namespace}", namespace_body(namespace, project_id))
         key = (namespace, names.SERVICE_ACCOUNT)
-        await self._api.apply(path_of("serviceaccounts", key), service_account_body(namespace))
+        await self._apply(path_of("serviceaccounts", key), service_account_body(namespace))
         self._ready_namespaces.add(namespace)
+
+    async def _apply(self, path: str, body: dict[str, Any]) -> None:
+        """Make an object as we want it; what an operator has set otherwise is the operator's."""
+        try:
+            await self._api.apply(path, body)
+        except ChangedMeanwhileError:
+            log.info("left as its owner wants it", extra={"path": path})
 
 
 def stopped(stop_by: float) -> dict[str, Any]:

@@ -9,12 +9,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Any of them: named in their words, read in ours."""
 
 
-class OwnerReference(Shape, frozen=True):
-    """Who an object goes with."""
-
-    uid: str = ""
-
-
 class Meta(Shape, frozen=True):
     """What every object has."""
 
@@ -27,7 +21,6 @@ class Meta(Shape, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()
-    owner_references: tuple[OwnerReference, ...] = ()
 
     @property
     def key(self) -> "Key":

@@ -80,7 +80,7 @@ class Engines:
         except Exception:
             if held is None:
                 raise
-            log.exception("the connection to a target ended", extra={"address": target.address})
+            log.exception("the connection to %s ended", target.address)
         finally:
             self._held.pop(key, None)
 

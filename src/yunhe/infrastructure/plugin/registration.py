@@ -61,7 +61,7 @@ class Registration:
                     return
                 if not known:
                     known = True
-                    log.info("registered with the platform", extra={"url": self._url})
+                    log.info("registered at %s", self._url)
                 await anyio.sleep(registered.heartbeat_s)
 
     async def say_goodbye(self) -> None:
@@ -71,7 +71,7 @@ class Registration:
                 try:
                     await client.delete(self._url, headers=self._headers)
                 except httpx.HTTPError as error:
-                    log.warning("could not say goodbye to the platform", extra={"problem": str(error)})
+                    log.warning("could not say goodbye to the platform: %s", error)
 
     async def _tell(self, client: httpx.AsyncClient) -> Registered | None:
         try:
@@ -81,5 +81,5 @@ class Registration:
             problem = f"it answered {answer.status_code}: {answer.text[:300]}"
         except (httpx.HTTPError, msgspec.DecodeError) as error:
             problem = str(error) or type(error).__name__
-        log.warning("the platform does not take the registration", extra={"problem": problem})
+        log.warning("the platform does not take the registration: %s", problem)
         return None

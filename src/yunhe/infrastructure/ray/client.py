@@ -152,9 +152,9 @@ class RayClient:
         }
         try:
             async with self._http.stream("GET", "/api/v0/logs/file", params=params) as response:
-                if response.is_error:
-                    await response.aread()
+                if response.is_error and await response.aread():
                     self._check_file(response)
+                # An error without a word is how older dashboards answer for an empty file.
                 yield response.aiter_bytes()
         except httpx.TransportError as error:
             raise self._unreachable(error) from error

@@ -25,7 +25,8 @@ from yunhe.kernel.ids import AllocationId, NodeId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
 
-OLDEST_VERSION = (2, 9)
+OLDEST_VERSION = (2, 46)
+"""The first whose dashboard tells a log that cannot be read from one that says so."""
 TRIAL_WITHIN_S = 120.0
 _STEPS = ("reachable", "token accepted", "version", "nodes", "a job runs")
 

@@ -1,9 +1,15 @@
 """Pools and nodes as last seen, as the facts that snapshots are made of."""
 
+from collections.abc import Mapping, Sequence
+
 from yunhe.control.plugins.model import Pool, PoolNode, PoolState
+from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.perception.model import NodeFacts, PoolFacts
+from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
+
+NOTHING = Resources()
 
 
 def pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
@@ -43,3 +49,10 @@ def node_facts(node: PoolNode, promised: Resources) -> NodeFacts:
         ),
     )
     return NodeFacts(id=node.id, pool_id=node.pool_id, total=node.total, free=free)
+
+
+def world_of(pools: Sequence[Pool], prices: Mapping[PoolId, dict[Tier, Prices]]) -> Snapshot:
+    """Return the world of *pools* with nothing on them."""
+    facts = [pool_facts(pool, prices.get(pool.id)) for pool in pools]
+    nodes = [node_facts(node, NOTHING) for pool in pools for node in pool.nodes if node.ready]
+    return build_snapshot(facts, nodes, version=1, taken_at=0.0)

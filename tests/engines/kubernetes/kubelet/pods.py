@@ -1,6 +1,7 @@
 """The life of one pod on a node."""
 
 import datetime as dt
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,7 @@ class PodWorker:
         self._room = room
         self.uid: str = pod["metadata"]["uid"]
         self.is_over = False
+        self._is_gone = False
         self._access, self._home = access, home
         self._folder = home.folder / self.uid
         self._path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
@@ -49,6 +51,7 @@ class PodWorker:
         self._mains = [Container(spec, spec.get("resources", {})) for spec in pod["spec"]["containers"]]
         self._changed = anyio.Event()
         self._stopping = anyio.Event()
+        self._grace_s = math.inf
         self._ended = anyio.Event()
         self._reporting = anyio.Lock()
 
@@ -89,7 +92,9 @@ class PodWorker:
 
     async def vanish(self) -> None:
         """End what runs without a word: the pod is no more."""
+        self._is_gone = True
         self._stopping.set()
+        self.update(self.pod)
         for container in (*self._inits, *self._mains):
             if container.run is not None:
                 await container.run.stop(0)
@@ -206,7 +211,7 @@ class PodWorker:
 
     async def _wait_for_deletion(self) -> None:
         """Stay until the pod is to be deleted, then let the API server forget it."""
-        while "deletionTimestamp" not in self.pod["metadata"]:
+        while not self._is_gone and "deletionTimestamp" not in self.pod["metadata"]:
             await self._changed.wait()
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
         await self._access.call("DELETE", self._path, body)
@@ -217,8 +222,8 @@ class PodWorker:
         """Act on deletion, on a deadline and on new sizes, whenever the pod changes."""
         while not self._ended.is_set():
             changed, metadata = self._changed, self.pod["metadata"]
-            if "deletionTimestamp" in metadata and not self._stopping.is_set():
-                grace_s = metadata.get("deletionGracePeriodSeconds", DEFAULT_GRACE_S)
+            grace_s = metadata.get("deletionGracePeriodSeconds", DEFAULT_GRACE_S)
+            if "deletionTimestamp" in metadata and grace_s < self._grace_s:  # a later one may only be shorter
                 tasks.start_soon(self._stop, grace_s)
             await self._resize()
             with anyio.move_on_after(self._deadline_in_s()) as scope:
@@ -237,6 +242,7 @@ class PodWorker:
         return max(0.0, deadline_s - (dt.datetime.now(dt.UTC) - began).total_seconds())
 
     async def _stop(self, grace_s: float) -> None:
+        self._grace_s = grace_s
         self._stopping.set()
         async with anyio.create_task_group() as stops:
             for container in (*self._inits, *self._mains):

@@ -15,6 +15,7 @@ from yunhe.infrastructure.ray.phases import NEVER_RAN, observe
 from yunhe.infrastructure.ray.wire import Ended, RayJob, Reading, Report
 from yunhe.kernel.errors import (
     ForbiddenError,
+    NotFoundError,
     PoolUnreachableError,
     UnauthenticatedError,
     UnsupportedError,
@@ -145,6 +146,15 @@ class TestRefusals:
         dashboard.version = {"hello": "world"}
         with pytest.raises(UnsupportedError, match="not a Ray dashboard"):
             await dashboard.client().version()
+
+    async def test_an_empty_file_is_empty_also_where_ray_stumbles_over_it(self) -> None:
+        dashboard = Dashboard()
+        dashboard.files["yunhe/a"] = b""
+        assert await dashboard.client().read_file("n", "yunhe/a") == b""
+        dashboard.stumbles = True
+        assert await dashboard.client().read_file("n", "yunhe/a") == b""
+        with pytest.raises(NotFoundError):
+            await dashboard.client().read_file("n", "yunhe/b")
 
     async def test_an_answer_of_another_shape_is_an_error_that_names_the_call(self) -> None:
         dashboard = Dashboard()

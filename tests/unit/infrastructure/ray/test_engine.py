@@ -370,7 +370,7 @@ class TestOnboarding:
             ({"status": 401}, "token accepted", "asks for a token"),
             ({"status": 403}, "token accepted", "refuses our token"),
             ({"version": {"hello": "x"}}, "version", "not a Ray dashboard"),
-            ({"version": {"ray_version": "2.8.1"}}, "version", "2.9 or newer"),
+            ({"version": {"ray_version": "2.45.0"}}, "version", "2.46 or newer"),
             ({}, "a job runs", "did not end"),
         ],
     )

@@ -99,7 +99,7 @@ class Overseer:
         self._group = JobGroup(self._run.id, self._pid)
         tick_at = time.monotonic() + BEGIN_EVERY_S
         while not self._wrapper_ended():
-            self._wait(tick_at - time.monotonic())
+            self._take_signals(self._hear(tick_at - time.monotonic()))
             if time.monotonic() >= tick_at:
                 self._tick()
                 tick_at = time.monotonic() + (SAMPLE_EVERY_S if self._ticks else BEGIN_EVERY_S)
@@ -126,19 +126,20 @@ class Overseer:
     def _wrapper_ended(self) -> bool:
         return os.waitpid(self._pid, os.WNOHANG)[0] == self._pid
 
-    def _wait(self, within_s: float) -> None:
-        """Wait for a signal or the next tick; deal with what came."""
+    def _hear(self, within_s: float) -> bytes:
+        """Return the numbers of the signals that came, waiting for one."""
         poll = select.poll()
         poll.register(self._alarm_end, select.POLLIN)
-        if not poll.poll(max(0.0, within_s) * 1000):
+        return os.read(self._alarm_end, 512) if poll.poll(max(0.0, within_s) * 1000) else b""
+
+    def _take_signals(self, numbers: bytes) -> None:
+        if not numbers:
             return
-        numbers = os.read(self._alarm_end, 512)
         if self._meter is None:
             self._begin()
         if signal.SIGTSTP in numbers:
-            signal_all(
-                self._group.processes(), signal.SIGSTOP
-            )  # Slurm itself waits two seconds before it does
+            # Slurm itself waits two seconds before it stops what does not stop by itself.
+            signal_all(self._group.processes(), signal.SIGSTOP)
         if signal.SIGCONT in numbers:
             signal_all(self._group.processes(), signal.SIGCONT)
         self._obey_stop()
@@ -199,6 +200,8 @@ class Overseer:
 
     def _finish(self) -> int:
         """Write the last minute and the final record, if the wrapper has left its own."""
+        # The signal that ended the steps may have come to us as well, after they were gone.
+        self._interrupted |= signal.SIGTERM in self._hear(0.0) and not self._obeyed
         if self._meter is None:
             self._begin()
         ended = self._run.record("exit")

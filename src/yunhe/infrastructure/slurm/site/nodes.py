@@ -163,7 +163,7 @@ def quotas(text: str) -> list[dict[str, Any]]:
                 found.append({"name": f"{where} {name}", "limit": int(value)})
             else:
                 found += [
-                    {"name": f"{where} {name} {what}", "limit": limit}
+                    {"name": f"{where} {name} {what}{' (MiB)' if what == 'mem' else ''}", "limit": limit}
                     for what, limit in answers.amounts(value).items()
                 ]
     return found

@@ -157,8 +157,12 @@ class Site:
 
     def _missing(self) -> dict[str, str]:
         """Return what this site cannot do for us, each with the reason."""
-        owner = self._config().get("SlurmUser", "").partition("(")[0]
-        if os.geteuid() == 0 or getpass.getuser() == owner:
+        owner, user = self._config().get("SlurmUser", "").partition("(")[0], getpass.getuser()
+        level = ""
+        if self._keeps_accounts():
+            asked = ["where", f"name={user}", "format=adminlevel"]
+            level = self._slurm.ask("sacctmgr", "-nP", "show", "user", *asked).strip()
+        if os.geteuid() == 0 or user == owner or level in ("Operator", "Administrator"):
             return dict(NEVER)
         return {**NEVER, "pause": "Slurm lets only its operators suspend a job, and this account is not one."}
 

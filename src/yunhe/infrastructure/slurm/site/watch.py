@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 import time
 from typing import Any, Callable
@@ -24,7 +25,8 @@ SETTLE_S = 2.0
 ABANDON_S = 120.0
 """How long a claim that no job is known for waits to be launched again before it is given up."""
 FORCE_AFTER_S = 20.0
-_KILLED = 137
+_SIGNALLED = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+"""The exit codes of what Slurm may have ended; the steps can be gone before their overseer hears of it."""
 _OVER_MEMORY = re.compile(r"slurmstepd.*: error: (Exceeded job memory limit|Detected \d+ oom.kill event)")
 _STANDING = ("phase", "token", "node_id", "step", "exit_code", "ending", "detail")
 
@@ -215,7 +217,7 @@ class Watch:
 
 def _slurm_did_it(end: dict[str, Any]) -> bool:
     """Return whether the job's own record leaves open why it ended: Slurm signalled it, or something killed it."""
-    return end.get("interrupted", False) or (end["ending"] == "done" and end["exit_code"] == _KILLED)
+    return end.get("interrupted", False) or (end["ending"] == "done" and end["exit_code"] in _SIGNALLED)
 
 
 def _told_by_itself(end: dict[str, Any], verdict: dict[str, Any] | None) -> dict[str, Any]:
