@@ -42,16 +42,19 @@ class Load:
     """Job ID → what it writes."""
     failed: list[str] = field(default_factory=list[str])
     asked: int = 0
+    seconds: float = 0.0
     _ended: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self) -> Generator["Load"]:
         threads = [threading.Thread(target=one) for one in (self._submit, self._ask)]
+        began = time.monotonic()
         for thread in threads:
             thread.start()
         try:
             yield self
         finally:
+            self.seconds = time.monotonic() - began
             self._ended.set()
             for thread in threads:
                 thread.join()
@@ -220,4 +223,7 @@ def assert_every_job_ran_once(client: Client, load: Load) -> None:
     assert ended == {JobState.SUCCEEDED: len(load.jobs)}
     written = {path.name: path.read_text().split() for path in load.marks.iterdir()}
     assert written == {name: [name] for name in load.jobs.values()}
-    print(f"{len(load.jobs)} jobs, {load.asked} requests, none failed; each job wrote its line once")
+    rate = len(load.jobs) / load.seconds
+    print(
+        f"{len(load.jobs)} jobs at {rate:.1f}/s, {load.asked} requests, none failed; each wrote its line once"
+    )
