@@ -79,3 +79,20 @@ def test_a_pool_tells_its_account_and_its_sizes_with_the_same_verbs_as_any_other
     assert pool.account.identity == "anybody"
     assert pool.catalogue is not None
     assert pool.catalogue.specs
+
+
+@pytest.mark.feature("C35")
+def test_the_graph_that_is_asked_for_is_the_inventory_that_is_asked_for(client: Client) -> None:
+    add_fake_pool(client, "annex", nodes="3", cpus="5")
+    graph, pools = client.graph(), client.pools()
+    vertices = {vertex.id: vertex for vertex in graph.vertices}
+    assert {(edge.source, edge.target) for edge in graph.edges if edge.source in {p.id for p in pools}} == {
+        (pool.id, node.id) for pool in pools for node in pool.nodes
+    }
+    for node in (node for pool in pools for node in pool.nodes):
+        assert vertices[f"{node.id}#cpu"].total == node.total.cpu_millis
+        assert vertices[f"{node.id}#memory"].total == node.total.memory_mib
+    annex = client.pool("annex")
+    alone = client.graph("annex")
+    assert {edge.target for edge in alone.edges if edge.source == annex.id} == {n.id for n in annex.nodes}
+    assert all(vertex.id.startswith(annex.id) for vertex in alone.vertices)
