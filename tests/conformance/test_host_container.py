@@ -34,6 +34,7 @@ def docker_host() -> Generator[LocalHost, None, None]:
 @pytest.mark.drives("host agent with podman")
 class TestHostContainerEngine(EnginePromises):
     usage_within_s = 5.0
+    tick_s = 0.8  # a container may take that long to start, and a timeout counts it
     image = IMAGE
 
     @pytest.fixture
@@ -48,6 +49,7 @@ class TestHostContainerEngine(EnginePromises):
 @pytest.mark.drives("host agent with docker")
 class TestHostDockerEngine(EnginePromises):
     usage_within_s = 5.0
+    tick_s = 0.8
     image = IMAGE
 
     @pytest.fixture

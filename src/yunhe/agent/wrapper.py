@@ -146,13 +146,23 @@ class Wrapper:
         while self._status is None:
             self._turn()
             if self._ending != ending:
-                signal_all([pid], signal.SIGKILL)
+                self._call_off(pid)
         self._unbilled = self._reaped_counters()
         self._publish()
         size = os.fstat(said).st_size
         text = os.pread(said, 4096, max(0, size - 4096)).decode(errors="replace")
         os.close(said)
         return exit_code(self._status), text
+
+    def _call_off(self, pid: int) -> None:
+        """End a command of the engine; politely first, since one killed halfway leaves what nobody knows of."""
+        signal_all([pid], signal.SIGTERM)
+        until = time.monotonic() + _GRACE_AFTER_LIMIT_S
+        while self._status is None:
+            time.sleep(0.02)
+            self._reap()
+            if time.monotonic() > until:
+                signal_all([pid], signal.SIGKILL)
 
     def _see_container_gone(self) -> None:
         """Wait for the engine to remove the container, which it does once its first process is gone; help if need be."""
