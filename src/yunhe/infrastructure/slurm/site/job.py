@@ -122,7 +122,6 @@ class Overseer:
             "timeout_s": claim.get("timeout_s"),
             "log_limit_bytes": claim["log_limit_bytes"],
             "disk_limit_bytes": claim.get("disk_limit_bytes"),
-            "container": None,
         }
 
     def _wrapper_ended(self) -> bool:
