@@ -20,7 +20,7 @@ def cluster() -> Generator[SlurmCluster]:
 @pytest.mark.drives("slurm")
 class TestSlurmEngine(EnginePromises):
     usage_within_s = 5.0
-    tick_s = 0.5
+    tick_s = 0.7
 
     @pytest.fixture
     def connect(self, cluster: SlurmCluster) -> Connect:

@@ -128,7 +128,7 @@ async def test_what_slurm_has_forgotten_is_unknown_and_not_guessed(cluster: Slur
         (number,) = cluster.jobs(made.allocation_id)
         cluster.ask("scontrol", "update", f"JobId={number}", "Name=renamed")
         job.write_text('{"job": "999999", "at": 0}')
-        (directory / "place.json").unlink()
+        (directory / "place.json").unlink(missing_ok=True)
         seen = await ended(engine, made)
         assert seen.phase is Phase.UNKNOWN
         assert "no longer knows" in seen.detail

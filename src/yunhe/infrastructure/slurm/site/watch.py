@@ -156,7 +156,7 @@ class Watch:
         if verdict is not None:
             return {**body, **_told_by_slurm(run, verdict)}
         self._force(run)
-        began = "pid" in start and bool(place and body["step"])
+        began = "pid" in start and bool(body["step"])
         return {**body, **self._alive(run, began=began), "log_bytes": end_of_log(run.log)}
 
     def _alive(self, run: Run, *, began: bool) -> dict[str, Any]:
