@@ -7,7 +7,7 @@ import msgspec
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 
-DEFAULT_IMAGE = "docker.io/library/debian:stable-slim"
+DEFAULT_IMAGE = "debian:stable-slim"
 DEFAULT_PREFIX = "yunhe"
 DEFAULT_SAMPLE_EVERY_S = 10.0
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
