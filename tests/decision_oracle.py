@@ -219,9 +219,12 @@ def delivery(demand: Demand, snapshot: Snapshot, pool: int) -> tuple[float | Non
                 found.append(_effort(snapshot, links, facts.size_mib))
     if not found:
         return "never" if zones else (None, None)
-    worth = {Policy.FASTEST: (1.0, 1e-12), Policy.LOWEST_LATENCY: (1.0, 1e-12), Policy.CHEAPEST: (1e-12, 1.0)}
-    per_s, per_unit = worth.get(demand.policy, (WORTH["data_s"], 1.0))
-    seconds, money = min(found, key=lambda f: (per_s * f[0] + per_unit * f[1], f[0], f[1]))
+    if demand.policy in (Policy.FASTEST, Policy.LOWEST_LATENCY):
+        seconds, money = min(found)
+    elif demand.policy is Policy.CHEAPEST:
+        seconds, money = min(found, key=lambda f: (f[1], f[0]))
+    else:
+        seconds, money = min(found, key=lambda f: (WORTH["data_s"] * f[0] + f[1], f[0], f[1]))
     return (None if math.isinf(seconds) else seconds), (None if math.isinf(money) else money)
 
 

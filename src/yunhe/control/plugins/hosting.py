@@ -17,6 +17,7 @@ from yunhe.control.plugins.model import (
     Check,
     InstanceState,
     Plugin,
+    PluginInstance,
     PluginProcess,
     PluginState,
 )
@@ -189,7 +190,7 @@ class Hosting:
             reached = {
                 "started": now is not None and now.pid is not None,
                 "registered": bool(heard),
-                "called": any(one.state is InstanceState.ACTIVE for one in heard),
+                "called": now is not None and await self._stays(now, heard),
             }
             while steps and reached[steps[0]]:
                 yield Check(step=steps.pop(0), ok=True, seconds=anyio.current_time() - began)
@@ -200,6 +201,13 @@ class Hosting:
             await anyio.sleep(LOOK_AGAIN_S)
             await self._registry.refresh()
         yield await self._why_not(process, steps[0])
+
+    async def _stays(self, process: Process, heard: list[PluginInstance]) -> bool:
+        """Return whether it is called and there to stay: this very process, not one that was ended before it."""
+        active = any(
+            one.state is InstanceState.ACTIVE and one.heartbeat_at > process.not_before for one in heard
+        )
+        return active and not process.reason and await self._supervisor.is_within_memory(process)
 
     async def _why_not(self, process: Process, step: str) -> Check:
         now = await self._process(process.instance)

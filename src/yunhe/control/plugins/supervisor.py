@@ -105,6 +105,11 @@ class Supervisor:
             else:
                 await self._tend_ended(process)
 
+    async def is_within_memory(self, process: Process) -> bool:
+        """Return whether a process lives and takes no more memory than its manifest lets it."""
+        used_mib = (await anyio.to_thread.run_sync(memory_by_group)).get(process.pid or 0, 0)
+        return 0 < used_mib <= process.manifest.limits.memory_mib
+
     async def _tend_running(self, process: Process, used_mib: int) -> None:
         """Keep a running process within its limits, and its departure within its time."""
         limit_mib = process.manifest.limits.memory_mib
