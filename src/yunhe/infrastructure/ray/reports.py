@@ -100,6 +100,9 @@ class Reports:
             reading = Reading(before)
         except PoolUnreachableError:
             reading = Reading(before, certain=False)
-        except msgspec.MsgspecError as error:
+        except msgspec.ValidationError as error:
             raise UnsupportedError(f"The report {name} is not one we know: {error}.") from None
+        except msgspec.DecodeError:
+            # It is replaced whole, but Ray reads piece by piece, and may answer nothing at all: ask again.
+            reading = Reading(before, certain=False)
         self._read[known.allocation_id] = _Read(reading, time.monotonic(), main.status)
