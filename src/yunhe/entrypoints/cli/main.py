@@ -1,5 +1,6 @@
 """The ``yunhe`` command: a table of commands, each imported only when it is used."""
 
+import gc
 import os
 import sys
 from typing import NamedTuple
@@ -81,6 +82,7 @@ def main() -> None:
     if arguments == ["--version"]:
         sys.stdout.write(f"yunhe {__version__}\n")
         return
+    gc.set_threshold(50_000)  # imports make many objects and no garbage: looking for it is a tenth of a short command
     from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
 
     sys.exit(run(COMMANDS, arguments))
