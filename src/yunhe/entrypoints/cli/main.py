@@ -82,7 +82,8 @@ def main() -> None:
     if arguments == ["--version"]:
         sys.stdout.write(f"yunhe {__version__}\n")
         return
-    gc.set_threshold(50_000)  # imports make many objects and no garbage: looking for it is a tenth of a short command
+    # Imports make many objects and no garbage: looking for it is a tenth of a short command.
+    gc.set_threshold(50_000)
     from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
 
     sys.exit(run(COMMANDS, arguments))
