@@ -222,9 +222,10 @@ class Site:
         if self._asking is None and queue.due() and await self._aside(self._watch.waits_for_slurm):
             loop = asyncio.get_event_loop()
             self._asking = asyncio.ensure_future(loop.run_in_executor(self._threads, queue.ask))
-        if self._asking is not None:
-            await asyncio.wait([self._asking], timeout=HEAR_WITHIN_S)
-            if self._asking.done():
+        asking = self._asking
+        if asking is not None:
+            await asyncio.wait([asking], timeout=HEAR_WITHIN_S)
+            if asking.done() and self._asking is asking:  # others wait here too, and may have gone on already
                 self._asking = None
 
     async def _logs(self, call: Call) -> None:
