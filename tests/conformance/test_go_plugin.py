@@ -6,8 +6,12 @@ from typing import ClassVar
 import pytest
 
 from go_plugin import SOURCES, built_go_plugin
+from yunhe.conformance.caller import new_allocation_id, use_power
 from yunhe.conformance.plugin_promises import PluginProcess, PluginPromises, plugin_process
+from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
+from yunhe.infrastructure.contract.model import Power
+from yunhe.kernel.errors import UnsupportedError
 
 
 @pytest.mark.drives("example plugin in Go")
@@ -23,3 +27,8 @@ class TestGoPlugin(PluginPromises):
         cls.target = Target(address=str(tmp_path_factory.mktemp("pool")))
         with plugin_process(built_go_plugin()) as running:
             yield running
+
+    async def test_what_it_refuses_before_it_has_listened_is_told_in_its_own_words(self, engine: Engine) -> None:
+        for _ in range(100):  # it ends the call while we still write: a race, lost about once in five
+            with pytest.raises(UnsupportedError, match="runs nothing beside"):
+                await use_power(engine, Power.EXEC, new_allocation_id())

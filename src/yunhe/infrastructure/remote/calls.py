@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import grpc
@@ -14,6 +14,7 @@ from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.infrastructure.contract.model import CONTRACT_VERSION
 from yunhe.infrastructure.contract.wire import PROBLEM_TRAILER, problem_error
 from yunhe.infrastructure.remote.channels import Channels, Instance
+from yunhe.infrastructure.remote.conversation import Conversation
 from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError, UnsupportedError, YunheError
 
 REPEAT_FOR_S = 5.0
@@ -105,16 +106,18 @@ class Calls:
                 await patience.or_give_up(interrupted)
 
     @asynccontextmanager
-    async def converse(self, name: str, first: Message, *, within_s: float) -> AsyncGenerator[Any]:
+    async def converse(self, name: str, first: Message, *, within_s: float) -> AsyncGenerator[Conversation]:
         """Hold a conversation that begins with *first*; leaving the block ends it. It is not repeated."""
         try:
             async with self._speaking() as instance:
-                call = instance.method(name, "stream_stream")(timeout=within_s, metadata=instance.metadata)
+                conversation = Conversation(
+                    instance.method(name, "stream_stream"), within_s=within_s, metadata=instance.metadata
+                )
                 try:
-                    await call.write(first)
-                    yield call
+                    await conversation.tell(first)
+                    yield conversation
                 finally:
-                    call.cancel()
+                    conversation.end()
         except Interrupted as interrupted:
             raise _silence(interrupted) from None
 

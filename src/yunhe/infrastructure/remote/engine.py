@@ -1,6 +1,5 @@
 """The contract over gRPC: every verb names its target, so that any instance of the plugin can answer."""
 
-from asyncio import InvalidStateError
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -145,17 +144,19 @@ class RemoteEngine:
         """Send an archive to be unpacked, unless the engine has it already."""
         announcement = pb.Announcement(target=self._target, upload=to_message(upload, pb.Upload))
         first = pb.PutArchiveRequest(announcement=announcement)
-        async with self._calls.converse("Resources/PutArchive", first, within_s=TRANSFER_WITHIN_S) as call:
-            if not isinstance(await call.read(), pb.PutArchiveResponse):
+        async with self._calls.converse(
+            "Resources/PutArchive", first, within_s=TRANSFER_WITHIN_S
+        ) as conversation:
+            if not isinstance(await conversation.hear(), pb.PutArchiveResponse):
                 return
-            try:
-                async for chunk in chunks:
-                    for start in range(0, len(chunk), PIECE_BYTES):
-                        await call.write(pb.PutArchiveRequest(piece=chunk[start : start + PIECE_BYTES]))
-                await call.done_writing()
-            except InvalidStateError:
-                pass  # the plugin has heard enough, and reading tells why
-            await call.read()
+            async for chunk in chunks:
+                for start in range(0, len(chunk), PIECE_BYTES):
+                    piece = pb.PutArchiveRequest(piece=chunk[start : start + PIECE_BYTES])
+                    if not await conversation.tell(piece):
+                        await conversation.hear()
+                        return
+            conversation.fall_silent()
+            await conversation.hear()
 
     async def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
         """Yield a gzip-compressed tar of what matches *paths*; one that is cut raises, it cannot be resumed."""
@@ -183,7 +184,7 @@ class RemoteEngine:
             target=self._target, allocation_id=allocation_id, request=to_message(request, pb.ExecRequest)
         )
         first = pb.ExecMessage(start=start)
-        async with self._calls.converse("Resources/Exec", first, within_s=EXEC_WITHIN_S) as call:
-            session = RemoteSession(call)
+        async with self._calls.converse("Resources/Exec", first, within_s=EXEC_WITHIN_S) as conversation:
+            session = RemoteSession(conversation)
             await session.started()
             yield session

@@ -1,21 +1,18 @@
 """A command that runs beside an allocation, at the far end of a conversation."""
 
-from asyncio import InvalidStateError
-from contextlib import suppress
-from typing import Any
-
 import anyio
 
 from yunhe.infrastructure.contract.generated import engine_pb2 as pb
 from yunhe.infrastructure.contract.wire import PIECE_BYTES
+from yunhe.infrastructure.remote.conversation import Conversation
 from yunhe.kernel.errors import PoolUnreachableError
 
 
 class RemoteSession:
     """Keeps what has come of the command's output until it is asked for."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
         self._output: list[bytes] = []
         self._exit_code: int | None = None
         self._turn = anyio.Lock()
@@ -48,15 +45,14 @@ class RemoteSession:
 
     async def _tell(self, message: pb.ExecMessage) -> None:
         if self._exit_code is None:
-            with suppress(InvalidStateError):  # it has just ended: receiving tells how
-                await self._call.write(message)
+            await self._conversation.tell(message)  # where it has just ended, receiving tells how
 
     async def _advance(self) -> None:
         """Take the next message; several who wait take turns, so that none waits for what another took."""
         taken = self._taken
         async with self._turn:
             if self._taken == taken:
-                self._keep(await self._call.read())
+                self._keep(await self._conversation.hear())
                 self._taken += 1
 
     def _keep(self, event: object) -> None:
