@@ -38,10 +38,11 @@ def set_heading(result: Evaluation) -> str:
     """Return what was done to one set."""
     data, hosts = result.data, result.hosts
     counts = [len(step.window.instances) for step in result.steps[MAIN]]
+    tuned = "" if data.tuned_until_s is None else " (the half on which no number was chosen)"
     left = f"; {hosts.left_out} instances larger than 0.8 of a host left out" if hosts.left_out else ""
     return (
         f"## {data.name}\n\n{min(counts)}–{max(counts)} instances a window, sizes {data.sizes}; "
-        f"{len(counts)} windows, {profile_text(data.schedule)}; hosts of {hosts.cores:g} cores, "
+        f"{len(counts)} windows{tuned}, {profile_text(data.schedule)}; hosts of {hosts.cores:g} cores, "
         f"{hosts.reason}{left}.\n"
     )
 
