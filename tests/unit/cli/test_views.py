@@ -250,3 +250,12 @@ def test_scores_have_the_decimals_that_tell_the_best_two_apart(
     decision = choice(candidate(HERE, "here", scores[0], 0.1), candidate(LAB, "lab", scores[1], 0.1))
     lines = drawn(plan_page(decision, POOLS, "Considered")).splitlines()
     assert [line.split()[-1] for line in lines[2:4]] == shown
+
+
+def test_a_gang_is_said_to_be_wanted_together() -> None:
+    wanted = Demand(
+        job_id=JobId("j"), project_id=ProjectId("default"), alternatives=(Alternative(ASK),), members=9
+    )
+    waits = job(JobState.PENDING, demand=wanted, attempts=(), started_at=None, ended_at=None)
+    page = drawn(explanation_page(Explanation(job=waits, decision=None, decided_at=None), POOLS, now=1.0))
+    assert "needs 9 × (2 cores  4 GiB) together" in page

@@ -137,6 +137,8 @@ def _situation(explanation: Explanation, *, now: float) -> str:
     job = explanation.job
     wants = amount(job.demand.alternatives[0].resources)
     others = len(job.demand.alternatives) - 1
+    if job.demand.members > 1:
+        wants = f"{job.demand.members} × ({wants}) together"
     wants += f" or {others} alternative{'s' * (others > 1)}" if others else ""
     if job.state is JobState.PENDING:
         decision = explanation.decision
