@@ -1,9 +1,11 @@
 """Both ways to reach a server agree, whatever the server does; the one that waits also knows proxies."""
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,14 +44,15 @@ class Server:
         self._thread.start()
 
     def _serve(self) -> None:
-        while True:
-            try:
+        with ThreadPoolExecutor(20) as each, contextlib.suppress(OSError):  # until it is closed
+            while True:
                 connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with connection:
-                self._answer(connection)
+                self.connections += 1
+                each.submit(self._answer_until_closed, connection)
+
+    def _answer_until_closed(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(ConnectionError):
+            self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
         pending = b""
@@ -295,17 +298,25 @@ def test_two_streams_at_once_do_not_mix() -> None:
         async with transport.send(GET) as first, transport.send(GET) as second:
             return first.status, second.status
 
-    class Many(Server):
-        def _answer(self, connection: socket.socket) -> None:
-            connection.recv(65536)
-            connection.sendall(OK)
-
-    server = Many(saying(OK))
-    try:
-        assert run(scenario(WaitingTransport(Address(f"http://{server.address}")))) == (200, 200)
-    finally:
-        server.close()
+    with serving(saying(OK)) as server:
+        transport = WaitingTransport(Address(f"http://{server.address}"))
+        assert run(scenario(transport)) == (200, 200)
+        run(transport.close())
     assert server.connections == 2
+
+
+def test_threads_may_share_a_transport() -> None:
+    with serving(saying(OK)) as server, ThreadPoolExecutor(8) as callers:
+        transport = WaitingTransport(Address(f"http://{server.address}"))
+
+        def call(_: int) -> tuple[int, str, bytes]:
+            return run(read(transport))
+
+        answers = list(callers.map(call, range(400)))
+        run(transport.close())
+    assert answers == [(200, "3", b"{}")] * 400
+    assert len(server.heads) == 400
+    assert server.connections <= 8
 
 
 def test_a_silent_server_is_given_up() -> None:
