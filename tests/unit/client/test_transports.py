@@ -253,6 +253,20 @@ def test_a_refusal_before_the_whole_file_was_sent_is_heard(drive: Callable[..., 
     assert told == (413, "", b"no!")
 
 
+def test_a_refusal_is_heard_even_when_the_server_hangs_up_on_the_rest(tmp_path: Path) -> None:
+    source = tmp_path / "archive"
+    source.write_bytes(bytes(32 * 1024 * 1024))
+
+    def speak(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!")
+        time.sleep(0.1)
+        raise StopIteration  # with most of the file unread: what is still being sent is answered by a reset
+
+    with serving(speak) as server:
+        transport = WaitingTransport(Address(f"http://{server.address}"))
+        assert run(read(transport, Call(method="PUT", path="/", file=source))) == (413, "", b"no!")
+
+
 def test_calls_one_after_the_other_share_a_connection(drive: Callable[..., Any]) -> None:
     async def scenario(transport: Transport) -> None:
         for _ in range(3):
@@ -289,7 +303,12 @@ def test_a_body_nobody_read_does_not_spoil_the_next_answer(drive: Callable[..., 
             pass
         return await read(transport)
 
-    with serving(saying(OK)) as server:
+    answers = iter([b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n" + bytes(4_000_000), OK])
+
+    def speak(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(next(answers))
+
+    with serving(speak) as server:
         assert drive(f"http://{server.address}", scenario) == (200, "3", b"{}")
 
 
