@@ -9,11 +9,11 @@ MARK = b"\x1e"
 # Words of caution for whoever changes it: the kubelet expands "dollar parenthesis" and "dollar dollar" in a command,
 # so neither may stand here. Process 1 of a container has no default for signals: TERM must be handed on. Shells tell of
 # children that a signal ended: that is no output of the task, so only the steps write to the log. A step without a
-# first line that says otherwise is a script of bash, else of sh, as on every other engine. What handles TERM says how
+# first line that says otherwise is a script of bash, else of sh, and its files are its own, as on every engine. What handles TERM says how
 # it ended; but a step that then ends well has not done what the steps after it would have.
 WRAPPER = r"""
 id=$1; steps=$2; note=$3; shift 3
-exec 2>/dev/null
+exec 2>/dev/null; umask 077
 trap 'trap "" TERM; kill -TERM 0; stopped=1' TERM
 stopped=; n=0; shell=/bin/sh
 [ ! -x /bin/bash ] || shell=/bin/bash

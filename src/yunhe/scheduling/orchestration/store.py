@@ -178,11 +178,7 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
     row = connection.execute(
         sa.select(
             JOBS,
-            *(
-                column.label(f"a_{column.name}")
-                for column in ALLOCATIONS.c
-                if column.name != "job_id"
-            ),
+            *(column.label(f"a_{column.name}") for column in ALLOCATIONS.c if column.name != "job_id"),
         )
         .join(ALLOCATIONS, ALLOCATIONS.c.id == JOBS.c.allocation_id, isouter=True)
         .where(JOBS.c.id == job_id, JOBS.c.lease_token == token)
