@@ -135,7 +135,7 @@ class Recorder:
         for attempt in ran.job.attempts:
             lines[f"attempt {attempt.number}"] = f"{attempt.ending}, exit code {attempt.exit_code}"
         for number, line in enumerate(ran.output.splitlines(), start=1):
-            lines[f"output {number}"] = line
+            lines[f"output {number}"] = line or "(an empty line)"  # not the same as none
         if task == "finishes":
             lines |= usage(ran.job.attempts[0])
         with self._platform.shell.client() as client:

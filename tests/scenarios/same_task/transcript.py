@@ -49,7 +49,7 @@ def render(transcript: Transcript) -> str:
 def read(text: str) -> Transcript:
     """Return the transcript that *text* renders."""
     transcript: Transcript = {}
-    for block in text.strip().split("\n\n"):
+    for block in text.removesuffix("\n").split("\n\n"):
         head, *lines = block.split("\n")
         transcript[head.partition(":")[0]] = {
             line[2 : 2 + _WIDTH].rstrip(): line[2 + _WIDTH :] for line in lines
