@@ -29,7 +29,8 @@ def considered(decision: Decision, pools: Pools, *, every: bool = False) -> Rend
     if not fitting and not decision.rejected:
         return Text("  no pool is registered; add one with `yunhe pool add`")
     if every or len(fitting) + len(decision.rejected) <= GLANCE:
-        return _listed(fitting, decision.rejected, pools)
+        refusing = decision.rejected if isinstance(decision, Placed) else decision.nearest_first
+        return _listed(fitting, refusing, pools)
     parts: list[RenderableType] = []
     if fitting:
         parts.append(_listed(fitting[:BEST], (), pools))
@@ -165,12 +166,15 @@ def cost_per_hour(price: float | None) -> str:
 
 
 def why_waiting(decision: Decision) -> RenderableType | None:
-    """Return what would let a waiting demand run; None when it does not wait."""
+    """Return which pool came nearest to taking a waiting demand, and what would let it run; None when it does not wait."""
     if isinstance(decision, Placed):
         return None
-    if not decision.smallest_change:
-        return Text("nothing known would start it now; it starts as soon as a pool can take it")
-    return Text(f"smallest change that would start it now: {decision.smallest_change}")
+    lines = [f"came nearest: {near.pool_name}; {near.detail}" for near in decision.nearest_first[:1]]
+    if decision.smallest_change:
+        lines.append(f"smallest change that would start it now: {decision.smallest_change}")
+    else:
+        lines.append("nothing known would start it now; it waits for a pool that can take it")
+    return Text("\n".join(lines))
 
 
 def plan_page(decision: Decision, pools: Pools, heading: str) -> RenderableType:

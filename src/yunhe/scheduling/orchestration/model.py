@@ -218,5 +218,10 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
     """What would let it run, in one sentence; empty when nothing known would."""
     snapshot_version: int
 
+    @property
+    def nearest_first(self) -> tuple[Rejection, ...]:
+        """The refusals, the nearest miss first: those that only lack room, by how much they lack."""
+        return tuple(sorted(self.rejected, key=lambda no: (no.rule != "roomy", no.miss)))
+
 
 Decision = Placed | Waiting
