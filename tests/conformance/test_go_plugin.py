@@ -28,7 +28,9 @@ class TestGoPlugin(PluginPromises):
         with plugin_process(built_go_plugin()) as running:
             yield running
 
-    async def test_what_it_refuses_before_it_has_listened_is_told_in_its_own_words(self, engine: Engine) -> None:
+    async def test_what_it_refuses_before_it_has_listened_is_told_in_its_own_words(
+        self, engine: Engine
+    ) -> None:
         for _ in range(100):  # it ends the call while we still write: a race, lost about once in five
             with pytest.raises(UnsupportedError, match="runs nothing beside"):
                 await use_power(engine, Power.EXEC, new_allocation_id())

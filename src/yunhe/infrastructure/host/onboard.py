@@ -8,7 +8,7 @@ import msgspec
 
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import Description, Inventory
-from yunhe.infrastructure.host.bridge import Opened, open_bridge
+from yunhe.infrastructure.host.bridge import NOT_STARTED, Opened, open_bridge
 from yunhe.infrastructure.host.package import agent_file
 from yunhe.infrastructure.host.target import HostTarget, LocalHost
 from yunhe.kernel.errors import YunheError
@@ -34,21 +34,26 @@ _TROUBLES = (
     ),
     _Trouble(
         "key accepted",
-        r"Permission denied|Too many authentication failures|no such identity",
+        r"Permission denied \(|Too many authentication failures|no such identity",
         "Add your public key to the account's authorized_keys (ssh-copy-id), or name a key with --identity.",
     ),
     _Trouble(
-        "python found",
-        r"python\S*: (command )?not found|python\S*: No such file|is too old for the agent",
-        "Install Python 3.8 or newer on the host, or name one with --python.",
+        "reachable",
+        r"^ssh: |^Connection (closed|reset|timed out)|^kex_exchange|banner exchange|did not answer within",
+        "Check the name, the port and the network: ssh to it by hand should work without a password.",
     ),
     _Trouble(
         "agent started",
-        r"may not be entered by others|does not start|Permission denied: '|Read-only file system|No space left",
-        "Choose another root for the agent with --root.",
+        r"may not be entered by others|does not start|the root .* cannot be used|Permission denied: '",
+        "Choose a root that the account may write to with --option root=DIRECTORY.",
+    ),
+    _Trouble(
+        "python found",
+        r"not found|No such file|: Permission denied$|is too old for the agent",
+        "Install Python 3.8 or newer there, or name one with --option {python}=/path/to/python3.",
     ),
 )
-_NOT_REACHED = "Check the name, the port and the network: ssh to it by hand should work without a password."
+_LOG_IN = "Log in with ssh by hand and see what the account's shell says."
 
 
 async def onboard(target: HostTarget) -> AsyncIterator[Check]:
@@ -85,18 +90,19 @@ async def _checks_after(opened: Opened, *, local: bool) -> AsyncIterator[Check]:
     yield Check(step="capacity", ok=True, detail=words)
 
 
-def checks_before(problem: str, *, local: bool) -> list[Check]:
-    """Return the checks that must have passed, and the one that *problem* tells of."""
+def checks_before(problem: str, *, local: bool, python: str = "python") -> list[Check]:
+    """Return the checks that must have passed, and the one that *problem* tells of; *python*: that option's name."""
+    said = problem.removeprefix(NOT_STARTED)
     failed, remedy = (
-        ("agent started", "See agent.log in the agent's root.") if local else ("reachable", _NOT_REACHED)
+        ("agent started", "See agent.log in the agent's root.") if local else ("python found", _LOG_IN)
     )
     for trouble in _TROUBLES:
-        if re.search(trouble.pattern, problem):
-            failed, remedy = trouble.check, trouble.remedy
+        if re.search(trouble.pattern, said, re.MULTILINE | re.IGNORECASE):
+            failed, remedy = trouble.check, trouble.remedy.format(python=python)
             break
     order = () if local else _BEFORE_THE_AGENT
     passed = order[: order.index(failed)] if failed in order else order
     return [
         *(Check(step=name, ok=True) for name in passed),
-        Check(step=failed, ok=False, detail=problem, remedy=remedy),
+        Check(step=failed, ok=False, detail=said, remedy=remedy),
     ]
