@@ -12,6 +12,7 @@ from typing import NamedTuple
 from integration.cli.conftest import YUNHE, Shell
 
 ROWS, COLUMNS = 50, 80
+ERASE_LINE = "\x1b[2K"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
@@ -48,8 +49,8 @@ def at_a_terminal(shell: Shell, *words: str, within_s: float = 120.0) -> Screen:
         if process.poll() is None:
             process.kill()
             process.wait()
-    plain = _CONTROL.sub("", heard.decode(errors="replace"))
-    return Screen(code, tuple(line.rpartition("\r")[2] for line in plain.replace("\r\n", "\n").splitlines()))
+    plain = _CONTROL.sub("", heard.decode(errors="replace").replace(ERASE_LINE, "\r"))
+    return Screen(code, tuple(line.rpartition("\r")[2] for line in plain.replace("\r\n", "\n").split("\n")))
 
 
 def _read_all(master: int) -> bytes:

@@ -90,6 +90,10 @@ def test_the_refusals_are_told_nearest_miss_first() -> None:
         node("n2", "far", cores(1, 8)),
         node("n3", "near", cores(3, 8)),
     ]
-    waiting = decide(demand(cores(4, 2)), world(pools, nodes))
+    here = world(pools, nodes)
+    waiting = decide(demand(cores(4, 2)), here)
     assert isinstance(waiting, Waiting)
     assert [no.pool_name for no in waiting.nearest_first] == ["near", "far", "another"]
+    told = decide(demand(cores(4, 2), pools=("far", "another")), here)
+    assert isinstance(told, Waiting)
+    assert [no.pool_name for no in told.nearest_first] == ["far", "another", "near"], "near was not asked for"

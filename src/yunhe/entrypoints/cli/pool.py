@@ -119,14 +119,14 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
     checks: list[Check] = []
     pool: Pool | None = None
     try:
-        with spinner(f"reaching {name}"):
+        with spinner(f"reaching {name}") as turning:
             for step in steps:
                 if isinstance(step, Pool):
                     pool = step
                     continue
                 checks.append(step)
                 if output is Format.TABLE:
-                    console.print(check_line(step) if step.ok else failed_line(step))
+                    turning.print(check_line(step) if step.ok else failed_line(step))
     finally:
         if output is Format.JSON and checks:
             print_json({"checks": checks, "pool": pool})

@@ -10,8 +10,9 @@ from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import Description, Inventory
 from yunhe.infrastructure.host.bridge import NOT_STARTED, Opened, open_bridge
 from yunhe.infrastructure.host.package import agent_file
-from yunhe.infrastructure.host.target import HostTarget, LocalHost
+from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost
 from yunhe.kernel.errors import YunheError
+from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
 
 ANSWER_WITHIN_S = 30.0
@@ -65,7 +66,7 @@ async def onboard(target: HostTarget) -> AsyncIterator[Check]:
             yield check
         return
     try:
-        async for check in _checks_after(opened, local=isinstance(target, LocalHost)):
+        async for check in _checks_after(opened, target):
             yield check
     except YunheError as error:
         yield Check(step="agent answers", ok=False, detail=error.problem, remedy=error.remedy)
@@ -73,8 +74,8 @@ async def onboard(target: HostTarget) -> AsyncIterator[Check]:
         await opened.link.close()
 
 
-async def _checks_after(opened: Opened, *, local: bool) -> AsyncIterator[Check]:
-    if not local:
+async def _checks_after(opened: Opened, target: HostTarget) -> AsyncIterator[Check]:
+    if not isinstance(target, LocalHost):
         yield Check(step="reachable", ok=True)
         yield Check(step="key accepted", ok=True)
     yield Check(step="python found", ok=True, detail=opened.hello["python"])
@@ -85,9 +86,30 @@ async def _checks_after(opened: Opened, *, local: bool) -> AsyncIterator[Check]:
     yield Check(step="agent started", ok=True, detail=f"version {description.version}")
     yield Check(step="limits", ok=True, detail=f"{description.limits}, {description.isolation}")
     answer = await opened.link.request("inventory", {}, timeout_s=ANSWER_WITHIN_S)
-    node = msgspec.convert(answer, Inventory).nodes[0]
-    words = f"{show_cpu(node.total.cpu_millis)} cores, {show_memory(node.total.memory_mib)}"
-    yield Check(step="capacity", ok=True, detail=words)
+    yield check_capacity(msgspec.convert(answer, Inventory).nodes[0].total, target.declared)
+
+
+def check_capacity(total: Resources, declared: Declared) -> Check:
+    """Compare with what the operator wants to offer: an agent that was there before offers what it was told then."""
+    wanted = msgspec.structs.replace(
+        total,
+        cpu_millis=total.cpu_millis if declared.cpu_millis is None else declared.cpu_millis,
+        memory_mib=total.memory_mib if declared.memory_mib is None else declared.memory_mib,
+    )
+    if wanted == total:
+        return Check(step="capacity", ok=True, detail=_capacity(total))
+    return Check(
+        step="capacity",
+        ok=False,
+        detail=f"The agent there was started before, and offers {_capacity(total)}, not {_capacity(wanted)}.",
+        remedy="Give this pool an agent of its own with --option root=DIRECTORY; or end that one on the host with"
+        " kill $(cat ROOT/agent.lock), which ends no task, and try again.",
+    )
+
+
+def _capacity(total: Resources) -> str:
+    cores = "core" if total.cpu_millis == 1000 else "cores"
+    return f"{show_cpu(total.cpu_millis)} {cores}, {show_memory(total.memory_mib)}"
 
 
 def checks_before(problem: str, *, local: bool, python: str = "python") -> list[Check]:

@@ -220,8 +220,9 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
 
     @property
     def nearest_first(self) -> tuple[Rejection, ...]:
-        """The refusals, the nearest miss first: those that only lack room, by how much they lack."""
-        return tuple(sorted(self.rejected, key=lambda no: (no.rule != "roomy", no.miss)))
+        """The refusals, the nearest miss first: by how much room lacks, then other rules, then who was not asked."""
+        order = {"roomy": 0, "named": 2}
+        return tuple(sorted(self.rejected, key=lambda no: (order.get(no.rule, 1), no.miss)))
 
 
 Decision = Placed | Waiting

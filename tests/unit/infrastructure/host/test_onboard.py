@@ -3,8 +3,9 @@
 import pytest
 
 from yunhe.infrastructure.host.bridge import NOT_STARTED
-from yunhe.infrastructure.host.onboard import checks_before, onboard
-from yunhe.infrastructure.host.target import LocalHost
+from yunhe.infrastructure.host.onboard import check_capacity, checks_before, onboard
+from yunhe.infrastructure.host.target import Declared, LocalHost
+from yunhe.kernel.resources import Resources
 
 CASES = [
     ("ssh: Could not resolve hostname nowhere: Name or service not known", "reachable", "the name"),
@@ -48,3 +49,22 @@ async def test_a_root_on_this_machine_that_cannot_be_made_is_a_failed_check() ->
     assert (failed.step, failed.ok) == ("agent started", False)
     assert "/proc/nowhere/agent cannot be used" in failed.detail
     assert "--option root=" in failed.remedy
+
+
+@pytest.mark.parametrize(
+    ("declared", "ok"),
+    [
+        (Declared(), True),
+        (Declared(cpu_millis=2000), True),
+        (Declared(cpu_millis=1000), False),
+        (Declared(cpu_millis=2000, memory_mib=1024), False),
+    ],
+)
+def test_an_agent_that_offers_something_else_than_was_declared_is_no_pool(
+    declared: Declared, ok: bool
+) -> None:
+    check = check_capacity(Resources(cpu_millis=2000, memory_mib=8192, disk_mib=7), declared)
+    assert (check.step, check.ok) == ("capacity", ok)
+    if not ok:
+        assert "offers 2 cores, 8 GiB" in check.detail
+        assert "--option root=" in check.remedy
