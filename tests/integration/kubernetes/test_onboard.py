@@ -117,6 +117,15 @@ async def one_job_runs(kubeconfig: Path, options: dict[str, str]) -> None:
         await engine.stop(order.allocation_id, 2)
 
 
+async def test_a_namespace_that_is_not_there_is_told_from_a_pod_that_is_refused(
+    kubernetes_cluster: Cluster,
+) -> None:
+    done = await checks(kubernetes_cluster.kubeconfig(), namespace="nowhere")
+    assert (done[-1].step, done[-1].ok) == ("pod admitted", False)
+    assert "no namespace nowhere" in done[-1].detail
+    assert "kubectl create namespace nowhere" in done[-1].remedy
+
+
 async def test_a_pod_that_the_cluster_would_refuse_is_found_out_without_making_one(
     kubernetes_cluster: Cluster,
 ) -> None:

@@ -50,6 +50,7 @@ REASONS = {
     "resident": "outside the regions that data may not leave",
     "level": "at another level than asked for",
     "tolerated": "kept for others by a taint",
+    "able": "its engine cannot",
     "together": "does not agree with what runs there",
     "architecture": "another architecture",
     "labelled": "not labelled as asked for",

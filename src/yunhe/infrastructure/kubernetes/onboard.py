@@ -11,7 +11,7 @@ from yunhe.infrastructure.kubernetes.facts import ServerVersion, find_out, may, 
 from yunhe.infrastructure.kubernetes.kubeconfig import Access, read_access
 from yunhe.infrastructure.kubernetes.objects import collection, pod_body
 from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.kernel.errors import ForbiddenError, UnauthenticatedError, YunheError
+from yunhe.kernel.errors import ForbiddenError, NotFoundError, UnauthenticatedError, YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
 
@@ -169,6 +169,13 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
     body["spec"]["serviceAccountName"] = "default"
     try:
         await api.create(collection("pods", namespace), body, dry_run=True)
+    except NotFoundError:
+        return Check(
+            step="pod admitted",
+            ok=False,
+            detail=f"There is no namespace {namespace}.",
+            remedy=f"Make it with kubectl create namespace {namespace}, or name another with --option namespace=….",
+        )
     except YunheError as error:
         return Check(
             step="pod admitted",
