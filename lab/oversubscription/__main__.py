@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lab.oversubscription.datasets import DataSet, load_folder, part_of
 from lab.oversubscription.evaluation import Evaluation, evaluate
+from lab.oversubscription.looked_at import without_looked_at
 from lab.oversubscription.placements import PlacementFile
 from lab.oversubscription.printing import (
     baseline_table,
@@ -36,7 +37,7 @@ def main() -> int:
         return 1
     began = time.perf_counter()
     sets, skipped = load_folder(folder, options.sets)
-    sets = [part_of(data, options.share, options.seed) for data in sets]
+    sets = [part_of(data, options.share, options.seed) for data in without_looked_at(sets)]
     if not sets:
         print(
             f"✗ No set of a known form in {folder}.\n  → See docs/lab/oversubscription.md.", file=sys.stderr

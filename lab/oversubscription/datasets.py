@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,13 @@ class DataSet:
     traces: tuple[Trace, ...]
     schedule: Schedule
     sizes: str
+    tuned_until_s: int | None = None
+    """The numbers of the default were chosen on what begins before; none where they were chosen on other traces."""
+
+    def fingerprint(self) -> str:
+        """Return what tells these very instances and times from any others."""
+        told = [(trace.start_s, trace.slots, trace.instances) for trace in self.traces]
+        return sha256(repr(told).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,13 +65,13 @@ class Evaluation:
 
 
 def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: OnPlacement) -> Evaluation:
-    """Walk through *data* once and return what every method did."""
+    """Walk through *data* once and return what every method did in the windows that nothing was tuned on."""
     hosts, traces = scaled_hosts(data, seed)
     result = Evaluation(data, hosts)
-    count = None if most_windows is None else most_windows + data.schedule.practice
     compared = methods(data.schedule)
-    steps = islice(windows(traces, data.schedule, seed), count)
-    for walk in walk_forward(steps, data.schedule, hosts.cores, STATED):
+    steps = windows(traces, data.schedule, seed)
+    walks = walk_forward(steps, data.schedule, hosts.cores, STATED, from_s=data.tuned_until_s)
+    for walk in islice(walks, most_windows):
         result.trials.append(walk.trial)
         for stated, step in walk.steps.items():
             result.steps.setdefault(stated, []).append(step)
@@ -82,7 +82,7 @@ def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: O
         _sweep_ratios(result, walk.window)
         _baseline(result, walk.window)
     result.fixed_hosts = max(2, round(0.6 * result.steps[MAIN][0].outcome.hosts))
-    _fixed_hosts(result, islice(windows(traces, data.schedule, seed), count))
+    _fixed_hosts(result, windows(traces, data.schedule, seed), most_windows)
     return result
 
 
@@ -91,7 +91,11 @@ def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
 
     Decided once, on what is known before the first reported window, with the aligned 99th percentile.
     """
-    window = next(w for w in windows(data.traces, data.schedule, seed) if w.index >= data.schedule.practice)
+    window = next(
+        window
+        for window in windows(data.traces, data.schedule, seed)
+        if window.index >= data.schedule.practice and window.start_s >= (data.tuned_until_s or 0)
+    )
     sizes = window.history.request
     usual = float(np.quantile(sizes, 0.9, method="higher"))
     many = len(sizes) >= FEWEST_HOSTS * FEWEST_PER_HOST
@@ -180,10 +184,11 @@ def _idle_and_hot(window: Window, placement: Ints, capacity: float) -> tuple[flo
     return float((usage.mean(axis=1) < 0.25 * capacity).mean()), float((usage > capacity).any(axis=1).mean())
 
 
-def _fixed_hosts(result: Evaluation, steps: Iterator[Window]) -> None:
+def _fixed_hosts(result: Evaluation, steps: Iterator[Window], most_windows: int | None) -> None:
     """The published experiment: a given number of hosts, more instances than they can hold."""
-    capacity, hosts = result.hosts.cores, result.fixed_hosts
-    for walk in walk_forward(steps, result.data.schedule, capacity, (MAIN,), hosts):
+    capacity, hosts, data = result.hosts.cores, result.fixed_hosts, result.data
+    walks = walk_forward(steps, data.schedule, capacity, (MAIN,), hosts, data.tuned_until_s)
+    for walk in islice(walks, most_windows):
         for ratio in (1, 2, 3):
             estimator = fixed_ratio(ratio)
             load = estimator.load(walk.window.history, Question(MAIN, capacity))

@@ -38,10 +38,11 @@ def set_heading(result: Evaluation) -> str:
     """Return what was done to one set."""
     data, hosts = result.data, result.hosts
     counts = [len(step.window.instances) for step in result.steps[MAIN]]
+    tuned = "" if data.tuned_until_s is None else " (the half on which no number was chosen)"
     left = f"; {hosts.left_out} instances larger than 0.8 of a host left out" if hosts.left_out else ""
     return (
         f"## {data.name}\n\n{min(counts)}–{max(counts)} instances a window, sizes {data.sizes}; "
-        f"{len(counts)} windows, {profile_text(data.schedule)}; hosts of {hosts.cores:g} cores, "
+        f"{len(counts)} windows{tuned}, {profile_text(data.schedule)}; hosts of {hosts.cores:g} cores, "
         f"{hosts.reason}{left}.\n"
     )
 
@@ -245,12 +246,13 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
         outcomes = result.on_fixed_hosts[DEFAULT]
         gain = _mean_placed(outcomes) / _mean_placed(result.on_fixed_hosts["fixed 3x"]) - 1
         rate = sum(one.overloaded for one in outcomes) / sum(one.judged for one in outcomes)
-        kept = rate <= MOST * MAIN
         wanted = PAPER_VCPUS[1] / PAPER_VCPUS[0] - 1
-        verdict = "reproduced" if gain >= wanted and kept else "refuted"
+        verdict = "**reproduced** here" if gain >= wanted else "**refuted** here"
+        if gain >= wanted and rate > MOST * MAIN:
+            verdict = f"reached, **but not at a rate near the stated {percent(MAIN, 0)}**"
         lines.append(
             f"- {result.data.name}: {100 * gain:+.0f} % vCPU over 3× at {percent(rate)} violation: "
-            f"the paper's +122 % is **{verdict}** here"
+            f"the paper's +122 % is {verdict}"
         )
     return lines
 

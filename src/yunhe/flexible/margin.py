@@ -28,16 +28,23 @@ from yunhe.flexible.trace import Floats, Ints
 MARGINS: Floats = np.exp(np.arange(np.log(0.6), np.log(2.3), 0.05))
 """Factors on a rule's estimate that are tried; below one the rule itself is too careful."""
 
-EVIDENCE_HALF_LIFE = 30
-"""Windows after which what was seen counts half."""
 
-CAUTION = 0.5
-"""Standard errors added to a rate seen in few windows: the densest of many rules is partly luck."""
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The numbers of the method; ``python -m lab.oversubscription.tuning`` chooses them and says on what."""
 
-GAIN = 0.5
-LEAST_TARGET, MOST_TARGET = 0.25, 1.5
-"""How strongly, and between which multiples of the stated rate, the error budget moves the target."""
+    half_life: float
+    """Windows after which what was seen counts half."""
+    caution: float
+    """Standard errors added to a rate seen in few windows: the densest of many rules is partly luck."""
+    gain: float
+    """How strongly the error budget moves the target."""
+    least_target: float
+    most_target: float
+    """Between which multiples of the stated rate it moves it."""
 
+
+TUNING = Tuning(half_life=5, caution=0.0, gain=0.5, least_target=0.5, most_target=3.0)
 
 FEW_HOSTS, MOST_ORDERS = 20, 5
 """A window with fewer hosts is replayed in more orders of arrival, up to so many."""
@@ -80,6 +87,7 @@ class Budget:
     """How much of the allowed overload was spent so far."""
 
     stated: float
+    tuning: Tuning = TUNING
     overloaded: float = 0.0
     judged: float = 0.0
     windows: int = 0
@@ -89,17 +97,16 @@ class Budget:
         if self.windows == 0:
             return self.stated
         left = (self.stated * self.judged - self.overloaded) / (self.judged / self.windows)
-        return float(
-            np.clip(self.stated + GAIN * left, LEAST_TARGET * self.stated, MOST_TARGET * self.stated)
-        )
+        least, most = self.tuning.least_target * self.stated, self.tuning.most_target * self.stated
+        return float(np.clip(self.stated + self.tuning.gain * left, least, most))
 
-    def after(self, outcome: Outcome) -> "Budget":
+    def after(self, overloaded: float, judged: float) -> "Budget":
         """Return the budget once a window has been judged."""
-        return Budget(
-            self.stated,
-            self.overloaded + outcome.overloaded,
-            self.judged + outcome.judged,
-            self.windows + 1,
+        return replace(
+            self,
+            overloaded=self.overloaded + overloaded,
+            judged=self.judged + judged,
+            windows=self.windows + 1,
         )
 
 
@@ -130,13 +137,13 @@ def _orders(window: Window, hosts: int) -> list[Window]:
     return [window, *(replace(window, order=random.permutation(window.order)) for _ in range(more))]
 
 
-def choose(evidence: Sequence[Trial], target: float) -> Choice:
+def choose(evidence: Sequence[Trial], target: float, tuning: Tuning = TUNING) -> Choice:
     """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts per core sold."""
     age = np.arange(len(evidence))[::-1]
-    weight = 0.5 ** (age / EVIDENCE_HALF_LIFE)[:, None, None]
+    weight = 0.5 ** (age / tuning.half_life)[:, None, None]
     hosts = (weight * np.array([trial.hosts for trial in evidence])).sum(axis=0)
     hosts_per_core = hosts / (weight * np.array([trial.requested for trial in evidence])).sum(axis=0)
-    rate = _careful_rate(weight, evidence)
+    rate = _careful_rate(weight, evidence, tuning.caution)
     column = np.where((rate <= target).any(axis=1), np.argmax(rate <= target, axis=1), len(MARGINS) - 1)
     rows = np.arange(len(rate))
     meets = rate[rows, column] <= target
@@ -145,14 +152,14 @@ def choose(evidence: Sequence[Trial], target: float) -> Choice:
     return Choice(rule, float(MARGINS[column[rule]]), float(rate[rule, column[rule]]))
 
 
-def _careful_rate(weight: npt.NDArray[np.float64], evidence: Sequence[Trial]) -> Floats:
+def _careful_rate(weight: npt.NDArray[np.float64], evidence: Sequence[Trial], caution: float) -> Floats:
     """Return rules × margins: the rate seen, with its uncertainty, never rising with the margin."""
     overloaded = np.array([trial.overloaded for trial in evidence])
     judged = np.array([trial.judged for trial in evidence])
     total = (weight * judged).sum(axis=0)
     rate = (weight * overloaded).sum(axis=0) / total
     residual = weight * (overloaded - rate * judged)
-    rate = rate + CAUTION * np.sqrt((residual**2).sum(axis=0)) / total
+    rate = rate + caution * np.sqrt((residual**2).sum(axis=0)) / total
     return np.maximum.accumulate(rate[:, ::-1], axis=1)[:, ::-1]
 
 
@@ -183,17 +190,19 @@ def walk_forward(
     capacity: float,
     stated: Sequence[float],
     hosts: int | None = None,
+    from_s: int | None = None,
 ) -> Iterator[Walk]:
     """Yield each window after practice, placed by the default method with what was known before it.
 
-    With *hosts* there are so many and no more; without, as many as it takes for every instance.
+    With *hosts* there are so many and no more; without, as many as it takes for every instance. With *from_s* all
+    windows before it are practice.
     """
     pool = default_pool(schedule)
     evidence: list[Trial] = []
     budgets = {one: Budget(one) for one in stated}
     for window in steps:
         taken: dict[float, Step] = {}
-        if len(evidence) >= schedule.practice:
+        if len(evidence) >= schedule.practice and (from_s is None or window.start_s >= from_s):
             for one, budget in budgets.items():
                 choice = choose(evidence, budget.target())
                 rule = pool[choice.rule]
@@ -201,7 +210,7 @@ def walk_forward(
                 placement = place(window, load, capacity / choice.margin, capacity, hosts)
                 outcome = judge(window, placement, capacity)
                 taken[one] = Step(window, choice, rule, budget.target(), placement, outcome)
-                budgets[one] = budget.after(outcome)
+                budgets[one] = budget.after(outcome.overloaded, outcome.judged)
         trial = try_rules(window, pool, capacity, hosts)
         evidence.append(trial)
         if taken:

@@ -7,6 +7,7 @@ import pytest
 
 from integration.platform.stage import with_a_pool
 from yunhe.infrastructure.fake.kind import FakeKind
+from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import JobId
 from yunhe.runtime.settings import Role, Settings
 from yunhe.runtime.start import running
@@ -34,3 +35,16 @@ async def test_a_key_repeated_at_once_makes_the_jobs_once(database_url: str, tmp
         assert answers == [answers[0]] * 6
         page = await platform.orchestration.jobs(JobFilter(limit=1000))
         assert sorted(job.id for job in page.jobs) == sorted(answers[0])
+
+
+async def test_a_refused_submission_does_not_use_up_its_key(database_url: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, database_url=database_url, role=Role.API)
+    async with running(settings, kinds={"fake": FakeKind()}) as platform:
+        who = await with_a_pool(platform)
+        refused = Submission(task=Task(name="needs", run="true\n", secrets=("ABSENT",)))
+        with pytest.raises(YunheError, match="ABSENT"):
+            await platform.applications.submit(who, (refused,), idempotency_key="the-key")
+        mended = Submission(task=Task(name="needs", run="true\n"))
+        (job,) = await platform.applications.submit(who, (mended,), idempotency_key="the-key")
+        (again,) = await platform.applications.submit(who, (mended,), idempotency_key="the-key")
+        assert again.id == job.id

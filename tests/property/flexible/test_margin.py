@@ -4,12 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.margin import LEAST_TARGET, MARGINS, MOST_TARGET, Budget, Trial, choose
-from yunhe.flexible.replay import Outcome
-
-
-def outcome(overloaded: int, judged: int) -> Outcome:
-    return Outcome(1, 1, 1.0, overloaded, judged, 0.0, 0.0, 1.0, 0.0)
+from yunhe.flexible.margin import MARGINS, TUNING, Budget, Trial, choose
 
 
 @st.composite
@@ -66,8 +61,8 @@ def test_the_budget_tightens_after_overspending_and_stays_within_its_bounds(stat
     budget = Budget(stated)
     assert budget.target() == stated
     for overloaded in spent:
-        budget = budget.after(outcome(overloaded, 100))
-    assert LEAST_TARGET * stated <= budget.target() <= MOST_TARGET * stated
+        budget = budget.after(overloaded, 100)
+    assert TUNING.least_target * stated <= budget.target() <= TUNING.most_target * stated
     rate = sum(spent) / (100 * len(spent))
     if rate > stated * 1.0001:
         assert budget.target() < stated

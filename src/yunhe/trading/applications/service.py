@@ -58,18 +58,16 @@ class ApplicationService:
             await self._accounts.require_project(project_id)
         now = self._clock()
         ids = sorted(JobId(new_id("job", now)) for _ in submissions)  # a batch keeps its order in the queue
+        orders = await self._orders(who, submissions, ids)  # refuses before the key is used up
         if idempotency_key:
             digest = hashlib.sha256(msgspec.json.encode(submissions)).hexdigest()
-            ids = await self._database.write(
+            kept = await self._database.write(
                 lambda c: store.first_answer(c, who.user_id, idempotency_key, digest, (ids, now))
             )
             failpoint("submit-after-key")
-        secrets = await self._sealed(submissions)
-        orders = [
-            await self._order(who, submission, job_id, secrets)
-            for submission, job_id in zip(submissions, ids, strict=True)
-        ]
-        return await self._orchestration.submit(tuple(orders))
+            if kept != ids:
+                orders = await self._orders(who, submissions, kept)
+        return await self._orchestration.submit(orders)
 
     async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Decision:
         """Return where the task would go now."""
@@ -104,6 +102,17 @@ class ApplicationService:
                 sealed = await self._accounts.sealed_secrets(project_id, tuple(sorted(names)))
                 found |= {(project_id, name): value for name, value in sealed.items()}
         return found
+
+    async def _orders(
+        self, who: Principal, submissions: tuple[Submission, ...], ids: list[JobId]
+    ) -> tuple[JobOrder, ...]:
+        secrets = await self._sealed(submissions)
+        return tuple(
+            [
+                await self._order(who, submission, job_id, secrets)
+                for submission, job_id in zip(submissions, ids, strict=True)
+            ]
+        )
 
     async def _order(
         self, who: Principal, submission: Submission, job_id: JobId, secrets: dict[tuple[ProjectId, str], str]
