@@ -133,6 +133,19 @@ def test_no_two_causes_have_the_same_message_or_remedy(desk: Desk) -> None:
     assert len(problems) == len({remedy for _, _, remedy in told}) == len(Cause), told
 
 
+def test_a_program_is_told_the_same_as_a_person(desk: Desk) -> None:
+    expected = desk.site.refused[Cause.CREDENTIALS]
+    done = desk.shell(*expected.words, "--name", desk.pool(Cause.CREDENTIALS), "--output", "json")
+    assert done.returncode == 1
+    problem = msgspec.json.decode(done.stderr)
+    assert all(word in problem["detail"] for word in expected.problem)
+    assert all(word in problem["remedy"] for word in expected.remedy)
+    if expected.step:
+        told = msgspec.json.decode(done.stdout)
+        assert told["pool"] is None
+        assert (told["checks"][-1]["step"], told["checks"][-1]["ok"]) == (expected.step, False)
+
+
 def test_one_command_adds_it_where_nothing_is_wrong_also_under_a_name_that_was_refused(desk: Desk) -> None:
     name = desk.pool(Cause.UNREACHABLE)
     desk.refusal(Cause.UNREACHABLE)
