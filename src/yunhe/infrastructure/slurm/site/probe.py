@@ -115,7 +115,8 @@ class Probe:
         if len(down) == len(landscape.partitions):
             raise FailedCheck(f"{', '.join(down)} is not up.", "Ask the site's operators, or choose another.")
         cores = sum(node["total"]["cpu_millis"] for node in landscape.nodes.values()) // 1000
-        return f"{', '.join(sorted(landscape.partitions))}: {len(landscape.nodes)} nodes, {cores} cores"
+        count = len(landscape.nodes)
+        return f"{', '.join(sorted(landscape.partitions))}: {count} node{'s' * (count != 1)}, {cores} cores"
 
     def submission(self) -> str:
         """Have Slurm judge a job like ours without taking it: account, quality of service, permission."""
