@@ -21,7 +21,7 @@ VERSION = os.environ.get("YUNHE_TEST_RAY_VERSION", "2.60.0")
 STARTED_WITHIN_S = 120.0
 ATTEMPTS = 3
 ENDED_WITHIN_S = 15.0
-_MARK = "YUNHE_TEST_RAY"
+_MARK = "TEST_RAY_NODE"
 
 
 class RayIsMissingError(Exception):

@@ -10,7 +10,7 @@ from yunhe.control.plugins.model import Check, Meters, Pool, PoolNode, PoolSpec,
 from yunhe.entrypoints.cli.screen import amount, bytes_text, out, span
 from yunhe.entrypoints.cli.show_costs import costs_table
 from yunhe.entrypoints.cli.show_jobs import ending, explanation_page, jobs_table
-from yunhe.entrypoints.cli.show_plan import plan_page
+from yunhe.entrypoints.cli.show_plan import plan_page, why_first
 from yunhe.entrypoints.cli.show_pools import check_line, pools_table
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.places import Level, Place
@@ -214,3 +214,48 @@ def test_who_wants_no_colour_gets_no_bold_or_dim_either(monkeypatch: pytest.Monk
         with console.capture() as shown:
             console.print(Text("bold", style="bold"), Text("dim", style="dim red"))
         assert ("\x1b[" in shown.get()) is escapes
+
+
+def choice(*candidates: Candidate) -> Placed:
+    return Placed(assignments=(), score=0.0, terms={}, candidates=candidates, rejected=(), snapshot_version=1)
+
+
+def test_why_the_first_is_first_is_said_in_terms_of_the_next() -> None:
+    first = Candidate(HERE, "here", NodeId("n"), 0, 0.1, {"cost_per_hour": 0.2, "distance_km": 900.0})
+    second = Candidate(LAB, "lab", NodeId("n"), 0, 0.2, {"cost_per_hour": 0.3, "distance_km": 100.0})
+    assert str(why_first(choice(first, second))) == (
+        "best of 2 that fit: ¥0.1000/h cheaper, 800 km farther than lab, the next"
+    )
+    assert "dearer, 800 km nearer than here" in str(why_first(choice(second, first)))
+
+
+def test_what_is_unknown_is_not_compared() -> None:
+    said = why_first(choice(candidate(HERE, "here", 0.1, None), candidate(LAB, "lab", 0.2, 0.3)))
+    assert str(said) == "best of 2 that fit; lab, the next, is no different in what is known"
+    assert why_first(choice(candidate(HERE, "here", 0.1, None))) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"),
+    [
+        ((0.1, 0.2), ["0.10", "0.20"]),
+        ((0.2851, 0.2869), ["0.285", "0.287"]),
+        ((0.28511, 0.28519), ["0.2851", "0.2852"]),
+        ((0.2, 0.2), ["0.2000", "0.2000"]),
+    ],
+)
+def test_scores_have_the_decimals_that_tell_the_best_two_apart(
+    scores: tuple[float, float], shown: list[str]
+) -> None:
+    decision = choice(candidate(HERE, "here", scores[0], 0.1), candidate(LAB, "lab", scores[1], 0.1))
+    lines = drawn(plan_page(decision, POOLS, "Considered")).splitlines()
+    assert [line.split()[-1] for line in lines[2:4]] == shown
+
+
+def test_a_gang_is_said_to_be_wanted_together() -> None:
+    wanted = Demand(
+        job_id=JobId("j"), project_id=ProjectId("default"), alternatives=(Alternative(ASK),), members=9
+    )
+    waits = job(JobState.PENDING, demand=wanted, attempts=(), started_at=None, ended_at=None)
+    page = drawn(explanation_page(Explanation(job=waits, decision=None, decided_at=None), POOLS, now=1.0))
+    assert "needs 9 × (2 cores  4 GiB) together" in page

@@ -3,10 +3,9 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-import httpx
 import msgspec
 
-from yunhe.entrypoints.client.transport import Answer, Call
+from yunhe.entrypoints.client.transport import Answer, Call, TransportError
 
 
 class ScriptedAnswer:
@@ -19,7 +18,7 @@ class ScriptedAnswer:
         breaks: bool = False,
     ) -> None:
         self.status = status
-        self.headers = httpx.Headers(headers or {})
+        self.headers = headers or {}
         self._chunks = body if isinstance(body, list) else [body]
         self._breaks = breaks
 
@@ -30,7 +29,7 @@ class ScriptedAnswer:
         for chunk in self._chunks:
             yield chunk
         if self._breaks:
-            raise httpx.ReadError("cut")
+            raise TransportError("cut")
 
 
 def problem(code: str, status: int, **more: object) -> ScriptedAnswer:

@@ -4,7 +4,6 @@ import base64
 import inspect
 from collections.abc import AsyncGenerator
 
-import httpx
 import msgspec
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from unit.client.scripted import ScriptedAnswer, ScriptedTransport, problem
 from yunhe.entrypoints.client import AsyncClient, Client, ServerUnreachableError
 from yunhe.entrypoints.client.sse import ServerEvent, parse_events
-from yunhe.entrypoints.client.transport import Call, run
+from yunhe.entrypoints.client.transport import Call, NoConnectionError, TransportError, run
 from yunhe.kernel.errors import ConflictError, InvalidInputError, PoolUnreachableError
 from yunhe.scheduling.orchestration.jobs import LogPiece
 from yunhe.trading.accounts.model import Principal
@@ -29,7 +28,7 @@ def client_over(transport: ScriptedTransport) -> AsyncClient:
 
 
 @pytest.mark.parametrize(
-    "failure", [httpx.ReadError("cut"), httpx.ConnectError("refused"), problem("pool-unreachable", 503)]
+    "failure", [TransportError("cut"), NoConnectionError("refused"), problem("pool-unreachable", 503)]
 )
 def test_a_read_is_repeated_until_it_is_answered(failure: Exception | ScriptedAnswer) -> None:
     transport = ScriptedTransport(failure, failure, ME)
@@ -39,14 +38,14 @@ def test_a_read_is_repeated_until_it_is_answered(failure: Exception | ScriptedAn
 
 
 def test_trying_ends_with_the_patience() -> None:
-    transport = ScriptedTransport(httpx.ConnectError("refused"))
+    transport = ScriptedTransport(NoConnectionError("refused"))
     with pytest.raises(ServerUnreachableError):
         run(client_over(transport).me())
     assert 1.5 <= sum(transport.slept_s) <= 4.5
 
 
 def test_a_submission_is_repeated_with_the_same_idempotency_key() -> None:
-    transport = ScriptedTransport(httpx.ReadError("cut"), ScriptedAnswer(JOB % b"pending"))
+    transport = ScriptedTransport(TransportError("cut"), ScriptedAnswer(JOB % b"pending"))
     run(client_over(transport).submit(Submission(task=Task(run="true"))))
     first, second = (call.headers["Idempotency-Key"] for call in transport.calls)
     assert first == second != ""
@@ -62,7 +61,7 @@ def test_two_submissions_have_different_idempotency_keys() -> None:
 
 
 def test_making_a_key_is_not_repeated_once_it_may_have_been_heard() -> None:
-    transport = ScriptedTransport(httpx.ReadError("cut"), ME)
+    transport = ScriptedTransport(TransportError("cut"), ME)
     with pytest.raises(ServerUnreachableError):
         run(client_over(transport).create_key("ci"))
     assert len(transport.calls) == 1
@@ -70,7 +69,7 @@ def test_making_a_key_is_not_repeated_once_it_may_have_been_heard() -> None:
 
 def test_making_a_key_is_repeated_when_the_server_was_never_reached() -> None:
     made = ScriptedAnswer(b'{"key":{"id":"k","user_id":"u","name":"ci","created_at":1.0},"text":"yk_x"}')
-    transport = ScriptedTransport(httpx.ConnectError("refused"), made)
+    transport = ScriptedTransport(NoConnectionError("refused"), made)
     assert run(client_over(transport).create_key("ci")).text == "yk_x"
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from yunhe.agent.environment import environment_of
+from yunhe.agent.runs import Run
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.manifest import read_manifest
 from yunhe.infrastructure.contract.model import LaunchOrder, Power, Step
@@ -68,6 +70,22 @@ def test_a_secret_is_in_the_secret_and_nowhere_else() -> None:
     assert secret["stringData"] == {"TOKEN": "hush-1"}
     assert "hush-1" not in json.dumps([pod, record])
     assert {"name": "PLAIN", "value": "seen"} in container(pod)["env"]
+
+
+def test_the_environment_is_that_of_every_engine_and_no_name_is_said_twice() -> None:
+    envs = {"LANG": "zh_CN.UTF-8", "YUNHE_NODE_ID": "mine", "PRICE": "$(HOME)"}
+    wanted = order(envs=envs, secrets={"USER": "hush"})
+    told = {entry.pop("name"): entry for entry in container(pod_body(wanted, KEY, "u", Settings()))["env"]}
+    assert len(told) == len(container(pod_body(wanted, KEY, "u", Settings()))["env"])
+    assert told["LANG"] == {"value": "zh_CN.UTF-8"}
+    assert told["PRICE"] == {"value": "$$(HOME)"}
+    assert "secretKeyRef" in told["USER"]["valueFrom"]
+    assert told["YUNHE_NODE_ID"] == {"valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    assert told["YUNHE_CPU_MILLIS"] == {"value": "1500"}
+    agents = environment_of(Run("/runs", "a"), {"project_id": "p", "node_id": "n"}, {})
+    assert {name for name in agents if name.startswith("YUNHE_")} <= told.keys()
+    with_image = container(pod_body(order(image="x"), KEY, "u", Settings()))["env"]
+    assert "LANG" not in {entry["name"] for entry in with_image}
 
 
 def test_requests_are_limits_and_the_rest_is_mapped() -> None:

@@ -58,6 +58,34 @@ def test_a_step_that_a_signal_ends_is_told_as_shells_do(tmp_path: Path, shell: s
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_nothing_but_the_steps_writes_to_the_log(tmp_path: Path, shell: str) -> None:
+    assert Task(tmp_path, "echo begun\nkill -9 $$").run(shell)[1] == b"begun\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_step_is_a_script_of_what_its_first_line_says_else_of_bash(tmp_path: Path, shell: str) -> None:
+    asks = "echo ${BASH_VERSION:+bash}"
+    task = Task(tmp_path, asks, f"#!/bin/bash\n{asks}", "#!/usr/bin/env python3\nprint('python')")
+    assert task.run(shell)[1] == b"bash\nbash\npython\n"
+
+
+@pytest.mark.parametrize(("step", "code"), [("exit 5", 5), ("exit 0", 143)])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_step_that_hears_the_polite_signal_says_how_it_ended_and_the_next_does_not_begin(
+    tmp_path: Path, shell: str, step: str, code: int
+) -> None:
+    task = Task(tmp_path, f"trap '{step}' TERM\necho ready\nwhile :; do sleep 5 & wait $!; done", "echo next")
+    process = task.start(shell)
+    assert process.stdout is not None
+    said = b""
+    while b"ready" not in said:
+        said += os.read(process.stdout.fileno(), 4096)
+    os.kill(process.pid, signal.SIGTERM)
+    rest, _ = process.communicate(timeout=10)
+    assert (process.returncode, rest) == (code, b"")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_the_polite_signal_reaches_the_steps_and_what_they_started(tmp_path: Path, shell: str) -> None:
     task = Task(
         tmp_path,

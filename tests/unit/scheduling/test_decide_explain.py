@@ -53,6 +53,14 @@ def test_the_proposed_change_would_really_let_it_run() -> None:
     assert not isinstance(decide(demand(cores(3, 2)), here), Waiting)
 
 
+def test_a_gang_that_may_span_pools_is_told_how_many_they_hold_together() -> None:
+    here = world([pool("a"), pool("b")], [node("n1", "a", cores(4, 8)), node("n2", "b", cores(6, 8))])
+    waiting = decide(demand(cores(2), members=6, one_pool=False), here)
+    assert isinstance(waiting, Waiting)
+    assert waiting.smallest_change == "ask for 5 members: the pools together have room for them"
+    assert not isinstance(decide(demand(cores(2), members=5, one_pool=False), here), Waiting)
+
+
 def test_two_ways_out_are_named_nearest_first() -> None:
     pools = [pool("near", prices=prices(1.0)), pool("dear", prices=prices(3.0))]
     here = world(pools, [node("n1", "near", cores(3, 8)), node("n2", "dear", cores(8, 8))])

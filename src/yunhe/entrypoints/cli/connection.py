@@ -54,6 +54,11 @@ def find_job(client: Client, called: str) -> Job:
     return ends[0]
 
 
+def find_job_id(client: Client, called: str) -> JobId:
+    """Return the ID of the job people mean; one that is given whole is not asked after first."""
+    return JobId(called) if called.startswith("job_") else find_job(client, called).id
+
+
 def pools_by_id(client: Client) -> dict[PoolId, Pool]:
     """Return every pool by its ID, to tell where it is."""
     return {pool.id: pool for pool in client.pools()}

@@ -7,9 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import msgspec
 
+from yunhe.entrypoints.client.transport import TransportError
+from yunhe.entrypoints.client.waiting import knock
 from yunhe.kernel.errors import ConflictError, YunheError
 
 START_PATIENCE_S = 60.0
@@ -82,8 +83,8 @@ def await_ready(server: Running, home: Path) -> None:
 def answers(url: str) -> bool:
     """Return whether a platform is ready at *url*."""
     try:
-        return httpx.get(f"{url}/ready", timeout=5.0, trust_env=False).is_success
-    except httpx.HTTPError:
+        return knock(url, direct=True).status == 200
+    except TransportError:
         return False
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-import httpx
 import msgspec
 import typer
 
@@ -19,6 +18,8 @@ from yunhe.entrypoints.cli.connection import connected
 from yunhe.entrypoints.cli.context import Context, config_path, current_context
 from yunhe.entrypoints.cli.screen import Format, OutputOption, PlainApp, out, print_json
 from yunhe.entrypoints.client import Client
+from yunhe.entrypoints.client.transport import TransportError
+from yunhe.entrypoints.client.waiting import knock
 from yunhe.kernel.errors import YunheError
 from yunhe.runtime.settings import default_home
 
@@ -96,13 +97,12 @@ def _config(path: Path) -> Iterator[Finding]:
 def _server(context: Context) -> tuple[bool, list[Finding]]:
     remedy = "Start it with `yunhe up`, or check the address with `yunhe config show`."
     try:
-        verify = context.ca_file or True
-        answer = httpx.get(f"{context.url}/ready", timeout=5.0, verify=verify, trust_env=False)
-    except (httpx.HTTPError, OSError) as error:
+        answer = knock(context.url, verify=context.ca_file or True)
+    except (TransportError, OSError) as error:
         return False, [Finding("server", False, f"{context.url} does not answer: {error}", remedy)]
-    ready = answer.is_success
+    ready = answer.status == 200
     log = daemon.log_file(default_home())
-    state = "ready" if ready else f"not ready: {answer.text[:200]}"
+    state = "ready" if ready else f"not ready: {answer.body.decode(errors='replace')[:200]}"
     findings = [Finding("server", ready, f"{context.url} {state}", f"Look at {log}.")]
     if "date" in answer.headers:
         skew_s = abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time())

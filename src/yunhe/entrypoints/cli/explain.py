@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from yunhe.entrypoints.cli.connection import connected, find_job, pools_by_id
+from yunhe.entrypoints.cli.connection import connected, find_job_id, pools_by_id
 from yunhe.entrypoints.cli.screen import Format, JobArgument, OutputOption, PlainApp, out, print_json
 from yunhe.entrypoints.cli.show_jobs import explanation_page
 
@@ -27,7 +27,7 @@ def explain(
       yunhe explain job_06d1t8k2m4 --output json
     """
     with connected() as client:
-        explanation = client.explain(find_job(client, job).id)
+        explanation = client.explain(find_job_id(client, job))
         if output is Format.JSON:
             print_json(explanation)
         else:

@@ -82,14 +82,7 @@ def main() -> None:
     if arguments == ["--version"]:
         sys.stdout.write(f"yunhe {__version__}\n")
         return
-    _start_fast()
+    gc.disable()  # imports make many objects and no garbage; the shell enables it again
     from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
 
     sys.exit(run(COMMANDS, arguments))
-
-
-def _start_fast() -> None:
-    """Leave out what makes the first third of a second: none of it is of use to a short command."""
-    gc.set_threshold(50_000)  # imports make many objects and no garbage
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look through every package
-    sys.modules.setdefault("httpx._main", None)  # pyright: ignore[reportArgumentType] - its own command line

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from yunhe.entrypoints.cli.connection import connected, find_job
+from yunhe.entrypoints.cli.connection import connected, find_job_id
 from yunhe.entrypoints.cli.screen import Format, JobArgument, OutputOption, PlainApp, amount, err, print_json
 from yunhe.entrypoints.cli.show_jobs import asked
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
@@ -30,7 +30,7 @@ def resize(
     """
     wanted = _wanted(cpus, memory)
     with connected() as client:
-        changed = client.resize(find_job(client, job).id, wanted)
+        changed = client.resize(find_job_id(client, job), wanted)
     if output is Format.JSON:
         print_json(changed)
     else:

@@ -75,6 +75,7 @@ def _console(on_terminal: bool, *, stderr: bool) -> Console:  # noqa: FBT001 - t
     return Console(
         stderr=stderr,
         highlight=False,
+        emoji=False,  # what people call their jobs is shown as they wrote it
         soft_wrap=False,
         width=None if on_terminal else PIPE_WIDTH,
         color_system=None if os.environ.get("NO_COLOR") else "auto",

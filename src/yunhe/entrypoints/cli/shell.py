@@ -1,11 +1,11 @@
 """How a command line becomes a call: one command is imported, and what goes wrong is said with its remedy."""
 
+import gc
 import importlib
 import io
 import os
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Protocol
 
 import typer
@@ -104,6 +104,7 @@ def group(commands: Mapping[str, Entry]) -> Any:
             if self.listing:
                 return _named(cmd_name, entry)
             module = importlib.import_module(f"yunhe.entrypoints.cli.{entry.module}")
+            _collect_garbage_from_here()
             command = typer.main.get_command(module.app)
             command.name = cmd_name
             return command
@@ -115,6 +116,13 @@ def group(commands: Mapping[str, Entry]) -> Any:
         """Yunhe joins scattered computing into one."""
 
     return typer.main.get_command(app)
+
+
+def _collect_garbage_from_here() -> None:
+    """Enable collection where it waited for the imports; what they made is there for good, and is not looked at again."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _named(name: str, entry: Entry) -> Any:
@@ -154,6 +162,8 @@ def _unknown_command(word: str, path: str, known: list[str]) -> InvalidInputErro
     if path == "yunhe" and word in ELSEWHERE_CALLED:
         close = [ELSEWHERE_CALLED[word]]
     else:
+        from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+
         begun = [name for name in known if name.startswith(word)]
         close = begun or get_close_matches(word, known, n=1)
     meant = f"Did you mean `{path} {close[0]}`? " if close else ""

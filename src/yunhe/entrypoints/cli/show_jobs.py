@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from yunhe.entrypoints.cli.screen import amount, hints, local_time, span, symbol, table
-from yunhe.entrypoints.cli.show_plan import GLANCE, Pools, considered, why_waiting
+from yunhe.entrypoints.cli.show_plan import GLANCE, Pools, considered, why_first, why_waiting
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import show_money
 from yunhe.kernel.resources import Resources
@@ -104,6 +104,8 @@ def explanation_page(
     parts.append(
         Text(f"decided {decided} by policy {job.demand.policy}, tier {job.demand.tier}", style="dim")
     )
+    best = why_first(decision) if isinstance(decision, Placed) else None
+    parts += [] if best is None else [best]
     parts.append(considered(decision, pools, every=every))
     change = why_waiting(decision)
     if change is not None and job.state not in FINAL:
@@ -135,6 +137,8 @@ def _situation(explanation: Explanation, *, now: float) -> str:
     job = explanation.job
     wants = amount(job.demand.alternatives[0].resources)
     others = len(job.demand.alternatives) - 1
+    if job.demand.members > 1:
+        wants = f"{job.demand.members} × ({wants}) together"
     wants += f" or {others} alternative{'s' * (others > 1)}" if others else ""
     if job.state is JobState.PENDING:
         decision = explanation.decision

@@ -1,6 +1,6 @@
 """A decision as people read it: what was considered, what was chosen, and why not the others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -11,6 +11,7 @@ from yunhe.control.plugins.model import Pool
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.places import Place
+from yunhe.kernel.units import show_duration
 from yunhe.scheduling.orchestration.model import Candidate, Decision, Placed, Rejection
 
 Pools = Mapping[PoolId, Pool]
@@ -39,6 +40,34 @@ def considered(decision: Decision, pools: Pools, *, every: bool = False) -> Rend
         scores = f"{more[0].score:.2f} to {more[-1].score:.2f}" if len(more) > 1 else f"{more[0].score:.2f}"
         parts.append(Text(f"     {_pools(len(more), 'more ')} would do: score {scores}"))
     return Group(*parts, *_reasons(decision.rejected))
+
+
+_BETTER_AND_WORSE: dict[str, tuple[Callable[[float], str], str, str]] = {
+    "cost_per_hour": (lambda price: f"{show_money(round(price * MICROS))}/h", "cheaper", "dearer"),
+    "wait_s": (show_duration, "sooner", "later"),
+    "run_s": (show_duration, "faster", "slower"),
+    "data_s": (show_duration, "less to move data", "more to move data"),
+    "distance_km": (lambda km: f"{km:,.0f} km", "nearer", "farther"),
+    "carbon_g": (lambda carbon: f"{carbon:,.0f} g", "less carbon", "more carbon"),
+}
+"""Each term that is compared in words: how an amount of it is written, and what less and more of it are called."""
+
+
+def why_first(decision: Placed) -> Text | None:
+    """Return in a sentence how the chosen pool differs from the next; None when there was no choice."""
+    fitting = _one_per_pool(decision)
+    if len(fitting) < 2:
+        return None
+    chosen, second = fitting[0], fitting[1]
+    differences: list[str] = []
+    for term, (written, less, more) in _BETTER_AND_WORSE.items():
+        here, there = chosen.terms.get(term), second.terms.get(term)
+        if here is not None and there is not None and written(abs(here - there)) != written(0):
+            differences.append(f"{written(abs(here - there))} {less if here < there else more}")
+    best = f"best of {len(fitting)} that fit"
+    if not differences:
+        return Text(f"{best}; {second.pool_name}, the next, is no different in what is known")
+    return Text(f"{best}: {', '.join(differences)} than {second.pool_name}, the next")
 
 
 REASONS = {
@@ -92,7 +121,8 @@ def _pools(count: int, more: str = "") -> str:
 
 
 def _listed(fitting: Sequence[Candidate], rejected: Sequence[Rejection], pools: Pools) -> Text:
-    rows = [_fitting(candidate, pools, chosen=index == 0) for index, candidate in enumerate(fitting)]
+    digits = _digits(fitting)
+    rows = [_fitting(one, pools, chosen=index == 0, digits=digits) for index, one in enumerate(fitting)]
     rows += [_refusing(rejection, pools) for rejection in rejected]
     heading = {column: column for column in _COLUMNS}
     shown = [column for column in _COLUMNS if any(row.get(column) for row in rows)]
@@ -126,7 +156,13 @@ def _one_per_pool(decision: Placed) -> list[Candidate]:
     return list(best.values())
 
 
-def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool) -> _Row:
+def _digits(fitting: Sequence[Candidate]) -> int:
+    """Return how many decimals tell the best score from the next; two unless they are close."""
+    first, second = (fitting[0].score, fitting[1].score) if len(fitting) > 1 else (0.0, 1.0)
+    return next((digits for digits in (2, 3) if round(first, digits) != round(second, digits)), 4)
+
+
+def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool, digits: int) -> _Row:
     away = candidate.terms.get("distance_km")
     return {
         "": CHOSEN if chosen else " ",
@@ -136,7 +172,7 @@ def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool) -> _Row:
         "STARTS": "now",
         "COST/h": cost_per_hour(candidate.terms.get("cost_per_hour")),
         "DISTANCE": "" if away is None else f"{away:,.0f} km",
-        "SCORE": f"{candidate.score:.2f}",
+        "SCORE": f"{candidate.score:.{digits}f}",
     }
 
 
@@ -170,12 +206,11 @@ def why_waiting(decision: Decision) -> RenderableType | None:
     """Return which pool came nearest to taking a waiting demand, and what would let it run; None when it does not wait."""
     if isinstance(decision, Placed):
         return None
-    lines = [f"came nearest: {near.pool_name}; {near.detail}" for near in decision.nearest_first[:1]]
-    if decision.smallest_change:
-        lines.append(f"smallest change that would start it now: {decision.smallest_change}")
-    else:
-        lines.append("nothing known would start it now; it waits for a pool that can take it")
-    return Text("\n".join(lines))
+    page = Text("".join(f"came nearest: {no.pool_name}; {no.detail}\n" for no in decision.nearest_first[:1]))
+    if not decision.smallest_change:
+        return page.append("nothing known would start it now; it waits for a pool that can take it")
+    change = f"smallest change that would start it now: {decision.smallest_change}"
+    return page.append(change, style="bold")
 
 
 def plan_page(decision: Decision, pools: Pools, heading: str) -> RenderableType:

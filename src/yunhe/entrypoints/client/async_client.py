@@ -13,10 +13,11 @@ import msgspec
 
 from yunhe.control.plugins.model import Check, ExecRequest, Plugin, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
+from yunhe.entrypoints.client.awaiting import AwaitingTransport
 from yunhe.entrypoints.client.connection import Connection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
 from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
-from yunhe.entrypoints.client.transport import Address, AwaitingTransport, Call, Transport
+from yunhe.entrypoints.client.transport import Address, Call, Transport
 from yunhe.entrypoints.wire import (
     Batch,
     Jobs,
@@ -208,7 +209,7 @@ class AsyncClient:
         path = f"{_project(project)}/uploads/{archive.digest}"
         try:
             async with self._connection.open(Call(method="HEAD", path=path)) as answer:
-                return BlobId(answer.headers["Yunhe-Blob-Id"])
+                return BlobId(answer.headers["yunhe-blob-id"])
         except NotFoundError:
             call = Call(
                 method="PUT", path=path, file=archive.path, headers={"Content-Type": "application/gzip"}

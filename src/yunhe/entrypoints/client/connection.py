@@ -5,12 +5,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
-import httpx
 import msgspec
 
 from yunhe.entrypoints.client.errors import error_of, unreachable
 from yunhe.entrypoints.client.sse import ServerEvent, parse_events
-from yunhe.entrypoints.client.transport import Answer, Call, Transport
+from yunhe.entrypoints.client.transport import (
+    Answer,
+    Call,
+    NoConnectionError,
+    Transport,
+    TransportError,
+)
 
 T = TypeVar("T")
 
@@ -64,9 +69,8 @@ class Connection:
             sending = self.transport.send(call, stream=stream)
             try:
                 answer = await sending.__aenter__()
-            except httpx.TransportError as error:
-                never_heard = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
-                again = never_heard or repeatable or call.method in REPEATABLE
+            except TransportError as error:
+                again = isinstance(error, NoConnectionError) or repeatable or call.method in REPEATABLE
                 pause_s = patience.next_pause_s() if again else None
                 if pause_s is None:
                     raise unreachable(self.url, error) from error
@@ -77,7 +81,7 @@ class Connection:
                     yield answer
                     return
                 refusal = error_of(answer.status, await answer.read())
-            except httpx.TransportError as error:  # the answer broke off
+            except TransportError as error:  # the answer broke off
                 raise unreachable(self.url, error) from error
             finally:
                 await sending.__aexit__(None, None, None)

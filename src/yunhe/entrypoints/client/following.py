@@ -66,7 +66,7 @@ async def read_logs(
         call = Call(method="GET", path=f"{job_path}/logs", query=place.query())
         async with connection.open(call) as answer:
             data = await answer.read()
-            attempt, offset = (int(answer.headers[name]) for name in ("Yunhe-Attempt", "Yunhe-Next-Offset"))
+            attempt, offset = (int(answer.headers[name]) for name in ("yunhe-attempt", "yunhe-next-offset"))
         if not data:
             return
         place.move(attempt, offset)

@@ -8,7 +8,8 @@ from typing import Any, Self
 from yunhe.control.plugins.model import Check, Plugin, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive
 from yunhe.entrypoints.client.async_client import PAGE, PATIENCE_S, AsyncClient
-from yunhe.entrypoints.client.transport import Address, WaitingTransport, iterate, run
+from yunhe.entrypoints.client.transport import Address, iterate, run
+from yunhe.entrypoints.client.waiting import WaitingTransport
 from yunhe.entrypoints.wire import ModuleRow, Readiness
 from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices, Tier

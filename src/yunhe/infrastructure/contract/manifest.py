@@ -4,7 +4,6 @@ It is a TOML file, ``plugin.toml``, beside the code. ``read_manifest`` refuses o
 whatever is hosted can be listed, explained and limited without running it.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest at *path*, or say everything that is wrong with it."""
+    import tomllib  # noqa: PLC0415 - clients know manifests and read none
+
     try:
         declared = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -205,13 +205,7 @@ def _container(order: LaunchOrder, record: Key, settings: Settings) -> Body:
         "image": order.image or settings.image,
         "command": command(order.allocation_id, names.STEPS_FOLDER, TERMINATION_NOTE, step_names),
         "workingDir": names.WORK_FOLDER,
-        "env": [
-            *({"name": name, "value": unexpanded(value)} for name, value in order.envs.items()),
-            *(
-                {"name": name, "valueFrom": {"secretKeyRef": {"name": record[1], "key": name}}}
-                for name in order.secrets
-            ),
-        ],
+        "env": _environment(order, record),
         "resources": {"requests": asked, "limits": asked},
         "securityContext": {"allowPrivilegeEscalation": False},
         "terminationMessagePath": TERMINATION_NOTE,
@@ -220,6 +214,24 @@ def _container(order: LaunchOrder, record: Key, settings: Settings) -> Body:
             {"name": "work", "mountPath": names.WORK_FOLDER},
         ],
     }
+
+
+def _environment(order: LaunchOrder, record: Key) -> list[Body]:
+    """Return the variables that every engine gives a task; where there is an image, its own stand unless they are ours."""
+    plain = {"LANG": "C.UTF-8", "SHELL": "/bin/sh"} if not order.image else {}
+    told = plain | {"HOME": names.WORK_FOLDER, "USER": "task", "LOGNAME": "task"} | order.envs
+    ours = {
+        "YUNHE_ALLOCATION_ID": order.allocation_id,
+        "YUNHE_PROJECT_ID": order.project_id,
+        "YUNHE_CPU_MILLIS": str(order.resources.cpu_millis),
+        "YUNHE_MEMORY_MIB": str(order.resources.memory_mib),
+    }
+    variables: dict[str, Body] = {name: {"value": unexpanded(value)} for name, value in told.items()}
+    for name in order.secrets:
+        variables[name] = {"valueFrom": {"secretKeyRef": {"name": record[1], "key": name}}}
+    variables |= {name: {"value": unexpanded(value)} for name, value in ours.items()}
+    variables["YUNHE_NODE_ID"] = {"valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return [{"name": name, **source} for name, source in variables.items()]
 
 
 def _items(order: LaunchOrder) -> list[Body]:

@@ -7,22 +7,30 @@ MARK = b"\x1e"
 """The record separator: begins and ends a line that tells where a step begins."""
 
 # Words of caution for whoever changes it: the kubelet expands "dollar parenthesis" and "dollar dollar" in a command,
-# so neither may stand here. Process 1 of a container has no default for signals: TERM must be handed on.
+# so neither may stand here. Process 1 of a container has no default for signals: TERM must be handed on. Shells tell of
+# children that a signal ended: that is no output of the task, so only the steps write to the log. A step without a
+# first line that says otherwise is a script of bash, else of sh, and its files are its own, as on every engine. What handles TERM says how
+# it ended; but a step that then ends well has not done what the steps after it would have.
 WRAPPER = r"""
 id=$1; steps=$2; note=$3; shift 3
-exec 2>&1
+exec 2>/dev/null; umask 077
 trap 'trap "" TERM; kill -TERM 0; stopped=1' TERM
-stopped=; n=0
+stopped=; n=0; shell=/bin/sh
+[ ! -x /bin/bash ] || shell=/bin/bash
 for name in "$@"; do
   n=`expr $n + 1`
   printf '\036%s %s\036\n' "$id" "$n"
-  printf %s "$name" > "$note" 2>/dev/null
-  "$steps/$n" &
+  printf %s "$name" > "$note"
+  first=; IFS= read -r first < "$steps/$n"
+  case $first in
+    '#!'*) "$steps/$n" 2>&1 & ;;
+    *) "$shell" "$steps/$n" 2>&1 & ;;
+  esac
   child=$!
   wait "$child"; code=$?
-  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
-  [ -z "$stopped" ] || exit 143
+  while kill -0 "$child"; do wait "$child"; code=$?; done
   [ "$code" -eq 0 ] || exit "$code"
+  [ -z "$stopped" ] || [ "$n" -eq "$#" ] || exit 143
 done
 """.strip()
 

@@ -230,6 +230,9 @@ def _amount(column: int, free: int) -> str:
 
 def _changes(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
     option = cycle.appraiser.option(demand, alternative)
+    if demand.members > 1 and not demand.one_pool:
+        found = cycle.count_in(demand, option, list(cycle.in_order(option)))
+        yield from _fewer_members(demand, found, "the pools together have")
     for pool in range(len(cycle.snapshot.pools)):
         rules = _broken_rules(demand, cycle, alternative, pool)
         limits = [limit for limit in option.limits if limit.broken[pool]]
@@ -313,10 +316,8 @@ def _reductions(
     if not rows.size:
         return
     if demand.members > 1:
-        found = cycle.count_in(demand, option, (pool,))
-        if found:
-            text = f"ask for {found} members: {name} has room for them"
-            yield Change(1 - found / demand.members, text, "members")
+        if demand.one_pool:
+            yield from _fewer_members(demand, cycle.count_in(demand, option, (pool,)), f"{name} has")
         return
     ask = option.ask.amount
     resources = demand.alternatives[alternative].resources
@@ -337,6 +338,12 @@ def _reductions(
                 f"ask for {_amount(column, most)}: {name} has {'them' if column == 0 else 'it'} free",
                 f"amount {column}",
             )
+
+
+def _fewer_members(demand: Demand, found: int, who_has: str) -> Iterator[Change]:
+    if found:
+        text = f"ask for {found} members: {who_has} room for them"
+        yield Change(1 - found / demand.members, text, "members")
 
 
 def _fewer_devices(cycle: Cycle, resources: Resources, rows: IntArray, name: str) -> Iterator[Change]:

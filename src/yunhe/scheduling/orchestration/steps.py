@@ -152,7 +152,7 @@ class Steps:
             resources=held.resources,
             steps=order.steps,
             image=order.image,
-            envs=order.envs,
+            envs={**order.envs, "YUNHE_JOB_ID": held.job_id, "YUNHE_ATTEMPT": str(held.number)},
             secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
             timeout_s=order.timeout_s,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,

@@ -61,6 +61,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: bool
     resize_to: Resources | None
     allocation_id: AllocationId
+    number: int
+    """Which attempt of the job it is, from 1."""
     launched: bool
     pool_id: PoolId
     node_id: NodeId
@@ -176,11 +178,7 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
     row = connection.execute(
         sa.select(
             JOBS,
-            *(
-                column.label(f"a_{column.name}")
-                for column in ALLOCATIONS.c
-                if column.name not in ("job_id", "number")
-            ),
+            *(column.label(f"a_{column.name}") for column in ALLOCATIONS.c if column.name != "job_id"),
         )
         .join(ALLOCATIONS, ALLOCATIONS.c.id == JOBS.c.allocation_id, isouter=True)
         .where(JOBS.c.id == job_id, JOBS.c.lease_token == token)
@@ -196,6 +194,7 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
         stop_requested=row.stop_requested,
         resize_to=None if row.resize_to is None else _RESOURCES.decode(row.resize_to),
         allocation_id=AllocationId(row.allocation_id),
+        number=row.a_number,
         launched=row.a_state != AllocationState.INTENDED,
         pool_id=PoolId(row.a_pool_id),
         node_id=NodeId(row.a_node_id),

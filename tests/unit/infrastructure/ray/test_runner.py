@@ -16,8 +16,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from yunhe.agent.runs import Run
 from yunhe.conformance.caller import archive_of
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
+from yunhe.infrastructure.ray.node.report import Reporter
 from yunhe.infrastructure.ray.node.runner import KEY, make_home, open_secrets, sweep
 from yunhe.infrastructure.ray.package import (
     Package,
@@ -234,3 +236,16 @@ def lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_what_was_used_up_to_the_end_counts_even_if_a_sample_was_taken_after_it(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), ID)
+    run.make(os.getuid())
+    run.create_record("start", {"started_at": 1.0, "started_clock_ms": 1000})
+    reporter = Reporter(run, os.getpid())
+    reporter.tick()  # its clock is that of this machine, long after the end below
+    counters = {"cpu_us": 10**12, "read_bytes": 0, "written_bytes": 2**40, "memory_peak_kib": None}
+    ended = {"exit_code": 0, "ending": "done", "step": "run", "detail": "", "log_bytes": 0}
+    reporter.finish({**ended, **counters, "ended_at": 3.0, "ended_clock_ms": 3000})
+    told = json.loads(Path(run.at("report.json")).read_text())["meters"]
+    assert (told["cpu_us"], told["written_bytes"]) == (10**12, 2**40)

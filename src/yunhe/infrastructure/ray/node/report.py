@@ -51,16 +51,15 @@ class Reporter:
         """Take the exit record: final counters, last minute, last report."""
         if self._has_begun() and "cpu_us" in ended:
             last = self._meter.last()
-            self._meter.add(
-                Sample(
-                    ended["ended_clock_ms"],
-                    int(ended["ended_at"] * 1000),
-                    ended["cpu_us"],
-                    last.memory_kib if last is not None else 0,
-                    ended["read_bytes"],
-                    ended["written_bytes"],
-                )
+            final = Sample(
+                ended["ended_clock_ms"],
+                int(ended["ended_at"] * 1000),
+                ended["cpu_us"],
+                last.memory_kib if last is not None else 0,
+                ended["read_bytes"],
+                ended["written_bytes"],
             )
+            self._meter.finish(final, ended["memory_peak_kib"])
         self._fold(everything=True)
         self._tell(ended)
 

@@ -210,16 +210,15 @@ class Overseer:
             return 0
         last = self._meter.last()
         near = last is not None and ended["ended_clock_ms"] - last.clock_ms <= _NEAR_MS
-        self._meter.add(
-            Sample(
-                ended["ended_clock_ms"],
-                int(ended["ended_at"] * 1000),
-                ended["cpu_us"],
-                last.memory_kib if last is not None and near else 0,
-                ended["read_bytes"],
-                ended["written_bytes"],
-            )
+        final = Sample(
+            ended["ended_clock_ms"],
+            int(ended["ended_at"] * 1000),
+            ended["cpu_us"],
+            last.memory_kib if last is not None and near else 0,
+            ended["read_bytes"],
+            ended["written_bytes"],
         )
+        self._meter.finish(final, ended["memory_peak_kib"])
         self._keep_minutes(self._meter, everything=True)
         told = ("exit_code", "ending", "step", "detail", "ended_at", "log_bytes")
         record = {name: ended[name] for name in told}
