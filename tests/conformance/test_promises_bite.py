@@ -11,6 +11,7 @@ from yunhe.conformance.caller import Caller, chunks_of
 from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.model import (
+    Description,
     Ending,
     Inventory,
     LaunchOrder,
@@ -167,6 +168,19 @@ class Boasts(FakeEngine):
     powers = frozenset(Power) - {Power.EXEC}
 
 
+class DoesNotSayWhy(FakeEngine):
+    async def describe(self) -> Description:
+        description = await super().describe()
+        said = {power: why for power, why in description.missing.items() if power != Power.CHECKPOINT}
+        return msgspec.structs.replace(description, missing=said)
+
+
+class SaysNo(FakeEngine):
+    async def describe(self) -> Description:
+        description = await super().describe()
+        return msgspec.structs.replace(description, missing={**description.missing, Power.VOLUMES: "no"})
+
+
 class NamesNodesAlike(FakeEngine):
     async def inventory(self) -> Inventory:
         inventory = await super().inventory()
@@ -201,6 +215,8 @@ BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] =
     (TellsEverythingAgain, "test_every_minute_of_use_is_handed_out_in_sequence", {}),
     (ReadsEveryArchive, "test_the_same_archive_again_costs_nothing", {}),
     (Boasts, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
+    (DoesNotSayWhy, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
+    (SaysNo, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
     (NamesNodesAlike, "test_its_nodes_have_names_of_their_own_and_use_no_less_than_nothing", {}),
 ]
 

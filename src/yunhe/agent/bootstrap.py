@@ -4,6 +4,7 @@ The platform passes this text to the node's own Python on the command line, so i
 whether it needs the agent's file, receives it if so, checks it, and becomes its bridge.
 """
 
+import errno
 import hashlib
 import os
 import sys
@@ -36,6 +37,19 @@ def is_there(path, digest):  # type: ignore[no-untyped-def]
         return False
 
 
+def put(path, digest, size, version):  # type: ignore[no-untyped-def]
+    """Ask for the agent and write it, whole or not at all."""
+    if not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    say("need " + version)
+    data = receive(size)
+    if hashlib.sha256(data).hexdigest() != digest:
+        sys.exit("the agent arrived damaged")
+    with open(path + ".new", "wb") as file:
+        file.write(data)
+    os.replace(path + ".new", path)
+
+
 def main(root, digest, size, *arguments):  # type: ignore[no-untyped-def]
     """Put the agent's file into *root* unless it is there, and become its bridge."""
     version = "%d.%d" % sys.version_info[:2]
@@ -46,18 +60,15 @@ def main(root, digest, size, *arguments):  # type: ignore[no-untyped-def]
         root = "/var/lib/yunhe/agent" if os.geteuid() == 0 else "~/.yunhe/agent"
     root = os.path.abspath(os.path.expanduser(root))
     os.umask(0o022)  # users of projects must be able to pass through every directory above theirs
-    os.makedirs(root, exist_ok=True)
     path = os.path.join(root, "agent-%s.pyz" % digest[:16])
-    if is_there(path, digest):
-        say("have " + version)
-    else:
-        say("need " + version)
-        data = receive(int(size))
-        if hashlib.sha256(data).hexdigest() != digest:
-            sys.exit("the agent arrived damaged")
-        with open(path + ".new", "wb") as file:
-            file.write(data)
-        os.replace(path + ".new", path)
+    try:
+        os.makedirs(root, exist_ok=True)
+        if is_there(path, digest):
+            say("have " + version)
+        else:
+            put(path, digest, int(size), version)
+    except OSError as fault:
+        sys.exit("the root %s cannot be used: %s" % (root, fault.strerror))
     command = [sys.executable, "-I", "-S", path, "bridge", "--root", root]
     os.execv(sys.executable, command + list(arguments))
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
-import json
 import os
 from typing import Any
 
 from yunhe.agent.archives import check_path
 from yunhe.agent.calls import Call
-from yunhe.agent.durable import write_whole
 from yunhe.agent.failpoints import reach
-from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
-from yunhe.agent.handles import read_all, read_handle
+from yunhe.agent.handles import read_all
 from yunhe.agent.node import Node
-from yunhe.agent.refusals import CONFLICT, DISK_FULL, RESTARTING, Refusal, invalid, refusal_of
+from yunhe.agent.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
 from yunhe.agent.register import PREPARING, Allocation
 from yunhe.agent.runs import Run
+from yunhe.agent.streams import pass_on, raise_refusal, receive_file
 
 ROOM_TO_KEEP_BYTES = 1024 * 1024
 
@@ -44,7 +41,7 @@ class Files:
             )
         path = os.path.join(self._node.incoming, f"{next(self._numbers)}")
         try:
-            await self._receive(call, path)
+            await receive_file(call, path)
             async with self._unpacking:
                 if self._wanted(body):
                     await self._unpack(body, path)
@@ -70,27 +67,6 @@ class Files:
         if allocation.project != body["project_id"]:
             raise Refusal(CONFLICT, f"{name} holds files of project {allocation.project}.")
         return True
-
-    async def _receive(self, call: Call, path: str) -> None:
-        digest = hashlib.sha256()
-        size = 0
-        await call.grant(INITIAL_CREDIT)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            while size <= call.body["size_bytes"]:
-                piece = await call.receive()
-                if not piece:
-                    break
-                size += len(piece)
-                digest.update(piece)
-                write_whole(handle, piece)
-                await call.grant(1)
-        finally:
-            os.close(handle)
-        if size != call.body["size_bytes"]:
-            raise invalid("size_bytes", f"{size} bytes came", call.body["size_bytes"])
-        if digest.hexdigest() != call.body["digest"]:
-            raise invalid("digest", f"what came has {digest.hexdigest()}", call.body["digest"])
 
     async def _unpack(self, body: dict[str, Any], path: str) -> None:
         node, name = self._node, body["allocation_id"]
@@ -125,7 +101,7 @@ class Files:
         order = {"uid": allocation.uid, "work": allocation.run.work, "path": path}
         try:
             self._spawn_unpack(order, archive, writer)
-            _raise_refusal(await read_all(reader))
+            raise_refusal(await read_all(reader))
         finally:
             os.close(reader)
 
@@ -150,12 +126,8 @@ class Files:
             finally:
                 os.close(data_writer)
                 os.close(status_writer)
-            while True:
-                piece = await read_handle(data_reader, CHUNK_BYTES)
-                if not piece:
-                    break
-                await call.part({}, piece)
-            _raise_refusal(await read_all(status_reader))
+            await pass_on(call, data_reader)
+            raise_refusal(await read_all(status_reader))
         finally:
             os.close(data_reader)
             os.close(status_reader)
@@ -165,12 +137,3 @@ class Files:
 def _remove(path: str) -> None:
     if os.path.exists(path):
         os.unlink(path)
-
-
-def _raise_refusal(answer: bytes) -> None:
-    """Raise what a job of the spawner refused; no answer at all means that it died."""
-    if not answer:
-        raise Refusal(RESTARTING, "The process that handled the archive was killed.", remedy="Try again.")
-    error = json.loads(answer).get("error")
-    if error is not None:
-        raise Refusal(error["code"], error["problem"], remedy=error["remedy"], fields=error["fields"])

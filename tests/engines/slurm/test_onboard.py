@@ -99,8 +99,8 @@ async def test_a_slurm_too_old_is_refused(cluster: SlurmCluster, tmp_path: Path)
     old.chmod(0o755)
     failed = (await checks(cluster, programs=str(tmp_path)))[-1]
     assert (failed.step, failed.ok) == ("version", False)
-    assert "19.05.8" in failed.detail
-    assert "20.11" in failed.remedy
+    assert "19.05.8 is too old: 20.11" in failed.detail
+    assert "upgraded" in failed.remedy
 
 
 async def test_a_wrong_partition_is_answered_with_the_right_ones(cluster: SlurmCluster) -> None:

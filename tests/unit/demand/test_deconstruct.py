@@ -69,3 +69,17 @@ async def test_a_bad_task_makes_no_demand() -> None:
     with pytest.raises(InvalidInputError) as caught:
         await DemandService().deconstruct(Task(run="", retries=-1), JOB, PROJECT)
     assert [problem.field for problem in caught.value.fields] == ["run", "retries"]
+
+
+@pytest.mark.parametrize(
+    ("task", "powers"),
+    [
+        (Task(run="true"), ()),
+        (Task(run="true", image="alpine"), ("images",)),
+        (Task(run="true", workdir="."), ("files",)),
+        (Task(run="true", file_mounts={"data": "./data"}), ("files",)),
+        (Task(run="true", image="alpine", outputs=("out.txt",)), ("images", "files")),
+    ],
+)
+def test_what_the_engine_must_be_able_to_do_comes_along(task: Task, powers: tuple[str, ...]) -> None:
+    assert deconstruct(task, JOB, PROJECT).powers == powers

@@ -205,7 +205,11 @@ async def test_a_cluster_that_is_too_old_is_told_apart(server: FakeApi, tmp_path
         ("selfsubjectreviews", 201, {}, {"status": {"userInfo": {"username": "me"}}}),
     ]
     checks = [check async for check in onboard(Settings(kubeconfig=str(file)))]
-    assert (checks[-1].step, checks[-1].ok, checks[-1].detail) == ("version", False, "v1.24.3")
+    assert (checks[-1].step, checks[-1].ok, checks[-1].detail) == (
+        "version",
+        False,
+        "Kubernetes v1.24.3 is too old: 1.29 or newer is needed.",
+    )
     assert "1.29" in checks[-1].remedy
 
 

@@ -67,3 +67,41 @@ def test_two_ways_out_are_named_nearest_first() -> None:
     waiting = decide(demand(cores(4), budget_per_hour_micros=8_000_000), here)
     assert isinstance(waiting, Waiting)
     assert waiting.smallest_change == "ask for 3 cores: near has them free, or a budget of ¥12.00/h"
+
+
+def test_where_two_things_are_lacking_the_nearest_node_says_what_it_could_give() -> None:
+    pools = [pool("far"), pool("near"), pool("full")]
+    nodes = [
+        node("n1", "far", cores(1, 4)),
+        node("n2", "near", cores(6, 40)),
+        node("n3", "full", cores(0, 0)),
+    ]
+    here = world(pools, nodes)
+    waiting = decide(demand(cores(8, 64)), here)
+    assert isinstance(waiting, Waiting)
+    assert waiting.smallest_change == "ask for 6 cores and 40 GiB of memory: near has that free"
+    assert not isinstance(decide(demand(cores(6, 40)), here), Waiting)
+
+
+def test_a_device_that_no_pool_has_is_not_bargained_for() -> None:
+    waiting = decide(
+        demand(cores(8, 64, Accelerators("a100", 1000))), world([pool("a")], [node("n", "a", cores(2, 2))])
+    )
+    assert isinstance(waiting, Waiting)
+    assert waiting.smallest_change == ""
+
+
+def test_the_refusals_are_told_nearest_miss_first() -> None:
+    pools = [pool("another", taints=("reserved",)), pool("far"), pool("near")]
+    nodes = [
+        node("n1", "another", cores(8, 8)),
+        node("n2", "far", cores(1, 8)),
+        node("n3", "near", cores(3, 8)),
+    ]
+    here = world(pools, nodes)
+    waiting = decide(demand(cores(4, 2)), here)
+    assert isinstance(waiting, Waiting)
+    assert [no.pool_name for no in waiting.nearest_first] == ["near", "far", "another"]
+    told = decide(demand(cores(4, 2), pools=("far", "another")), here)
+    assert isinstance(told, Waiting)
+    assert [no.pool_name for no in told.nearest_first] == ["far", "another", "near"], "near was not asked for"

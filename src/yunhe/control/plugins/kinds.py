@@ -70,7 +70,8 @@ class Kinds:
             meant = nearest(spec.kind, list(manifests))
             raise InvalidInputError(
                 f"There is no engine of kind {spec.kind!r}.",
-                remedy=f"Use one of: {', '.join(sorted(manifests))}.",
+                remedy=f"Use one of: {', '.join(sorted(manifests))}. Another vendor's plugin must have registered"
+                " first: the plugin's log says if its key or its contract was refused.",
                 fields=(FieldProblem("kind", "is not a registered kind", spec.kind, meant),),
             )
         problems = _not_understood(spec, manifest)

@@ -50,10 +50,11 @@ async def _added(
 
 
 def _not_added(spec: PoolSpec, failed: Check | None) -> ConflictError:
-    why = f"{failed.step}: {failed.detail}" if failed else "nothing could be checked"
-    return ConflictError(
-        f"Pool {spec.name} was not added; {why}.", remedy=failed.remedy if failed else "See yunhe doctor."
-    )
+    if failed is None:
+        return ConflictError(
+            f"Pool {spec.name} was not added: nothing could be checked.", remedy="See yunhe doctor."
+        )
+    return ConflictError(f"Pool {spec.name} was not added: {failed.failure}", remedy=failed.remedy)
 
 
 @get("/pools")

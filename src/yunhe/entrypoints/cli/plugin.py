@@ -123,14 +123,14 @@ def _tell(steps: Iterable[Check | Plugin], output: Format) -> None:
     """Print each step as it comes, and at last what serves now."""
     checks: list[Check] = []
     plugin: Plugin | None = None
-    with spinner("starting the plugin"):
+    with spinner("starting the plugin") as turning:
         for step in steps:
             if isinstance(step, Plugin):
                 plugin = step
                 continue
             checks.append(step)
             if output is Format.TABLE:
-                err().print(check_line(step))
+                turning.print(check_line(step))
     if output is Format.JSON:
         print_json({"checks": checks, "plugin": plugin})
     elif plugin is not None:

@@ -24,7 +24,14 @@ from yunhe.entrypoints.cli.screen import (
     spinner,
 )
 from yunhe.entrypoints.cli.show_plugins import kinds_table
-from yunhe.entrypoints.cli.show_pools import check_line, graph_tree, pools_table, prices_table, total
+from yunhe.entrypoints.cli.show_pools import (
+    check_line,
+    failed_line,
+    graph_tree,
+    pools_table,
+    prices_table,
+    total,
+)
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.places import Place, parse_place
@@ -111,21 +118,23 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
     began, console = time.monotonic(), err()
     checks: list[Check] = []
     pool: Pool | None = None
-    with spinner(f"reaching {name}"):
-        for step in steps:
-            if isinstance(step, Pool):
-                pool = step
-                continue
-            checks.append(step)
-            if output is Format.TABLE:
-                console.print(check_line(step))
-    if output is Format.JSON:
-        print_json({"checks": checks, "pool": pool})
+    try:
+        with spinner(f"reaching {name}") as turning:
+            for step in steps:
+                if isinstance(step, Pool):
+                    pool = step
+                    continue
+                checks.append(step)
+                if output is Format.TABLE:
+                    turning.print(check_line(step) if step.ok else failed_line(step))
+    finally:
+        if output is Format.JSON and checks:
+            print_json({"checks": checks, "pool": pool})
     failed = [check for check in checks if not check.ok]
     if failed or pool is None:
         first = failed[0] if failed else Check(step="connected", ok=False)
         raise PoolUnreachableError(
-            f"{name} is not ready: {first.step} {first.detail}".rstrip() + ".",
+            f"{name} is not ready: {first.failure}",
             remedy=first.remedy or f"Mend it, then `yunhe pool check {name}`.",
         )
     if output is Format.TABLE:

@@ -117,22 +117,27 @@ def spinner(label: str) -> Generator["Spinner"]:
     """Show *label* turning while the block works; on no terminal, nothing."""
     console = err()
     if not console.is_terminal:
-        yield Spinner(None)
+        yield Spinner(None, console)
         return
     with console.status(label, spinner="dots") as status:
-        yield Spinner(status)
+        yield Spinner(status, console)
 
 
 class Spinner:
     """What turns while somebody waits."""
 
-    def __init__(self, status: Any) -> None:
+    def __init__(self, status: Any, console: Console) -> None:
         self._status = status
+        self._console = console
 
     def say(self, label: str) -> None:
         """Change what it says."""
         if self._status is not None:
             self._status.update(label)
+
+    def print(self, line: Text) -> None:
+        """Print *line* above what turns; another console would print it behind."""
+        self._console.print(line)
 
 
 def confirm(question: str, *, yes: bool) -> bool:

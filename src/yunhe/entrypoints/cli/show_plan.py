@@ -30,7 +30,8 @@ def considered(decision: Decision, pools: Pools, *, every: bool = False) -> Rend
     if not fitting and not decision.rejected:
         return Text("  no pool is registered; add one with `yunhe pool add`")
     if every or len(fitting) + len(decision.rejected) <= GLANCE:
-        return _listed(fitting, decision.rejected, pools)
+        refusing = decision.rejected if isinstance(decision, Placed) else decision.nearest_first
+        return _listed(fitting, refusing, pools)
     parts: list[RenderableType] = []
     if fitting:
         parts.append(_listed(fitting[:BEST], (), pools))
@@ -78,6 +79,7 @@ REASONS = {
     "resident": "outside the regions that data may not leave",
     "level": "at another level than asked for",
     "tolerated": "kept for others by a taint",
+    "able": "its engine cannot",
     "together": "does not agree with what runs there",
     "architecture": "another architecture",
     "labelled": "not labelled as asked for",
@@ -201,12 +203,14 @@ def cost_per_hour(price: float | None) -> str:
 
 
 def why_waiting(decision: Decision) -> RenderableType | None:
-    """Return what would let a waiting demand run; None when it does not wait."""
+    """Return which pool came nearest to taking a waiting demand, and what would let it run; None when it does not wait."""
     if isinstance(decision, Placed):
         return None
+    page = Text("".join(f"came nearest: {no.pool_name}; {no.detail}\n" for no in decision.nearest_first[:1]))
     if not decision.smallest_change:
-        return Text("nothing known would start it now; it starts as soon as a pool can take it")
-    return Text(f"smallest change that would start it now: {decision.smallest_change}", style="bold")
+        return page.append("nothing known would start it now; it waits for a pool that can take it")
+    change = f"smallest change that would start it now: {decision.smallest_change}"
+    return page.append(change, style="bold")
 
 
 def plan_page(decision: Decision, pools: Pools, heading: str) -> RenderableType:

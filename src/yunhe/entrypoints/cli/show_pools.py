@@ -56,7 +56,7 @@ def pools_table(pools: Sequence[Pool]) -> Table:
     return table(
         ["POOL", "KIND", "WHERE", "STATE", "CORES IN USE", "MEMORY IN USE", "LIMITS", "NOTE"],
         rows,
-        flexible=(0, 4, 5, 7),
+        flexible=(0, 4, 5, 6, 7),
     )
 
 
@@ -101,6 +101,11 @@ def check_line(check: Check) -> Text:
     if check.remedy and not check.ok:
         line.append(f"\n   → {check.remedy}")
     return line
+
+
+def failed_line(check: Check) -> Text:
+    """Return the name of a step that failed; what it says and its remedy follow as the problem of the command."""
+    return Text.assemble((" ✗ ", "red"), check.step)
 
 
 def prices_table(prices: PriceList) -> Table:

@@ -18,6 +18,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str = ""
     seconds: float = 0.0
 
+    @property
+    def failure(self) -> str:
+        """What a check that failed says, as a sentence or two."""
+        return f'the check "{self.step}" failed. {self.detail.rstrip(". ")}'.strip().rstrip(".") + "."
+
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Where an engine is, in the words of its kind."""

@@ -23,6 +23,8 @@ OPEN_WITHIN_S = 40.0
 CONNECT_WITHIN_S = 10
 ALIVE_EVERY_S = 5
 ALIVE_MISSES = 3
+NOT_STARTED = "The host did not start the agent: "
+"""What stands before the words of ssh or of the far shell."""
 MAX_GREETING_BYTES = 256 * 1024
 """What a login shell may print before the agent is heard."""
 
@@ -54,7 +56,10 @@ async def open_bridge(target: HostTarget, program: AgentFile | None = None) -> O
 
 async def _open_local(target: LocalHost, agent: AgentFile) -> Opened:
     root = target.directory()
-    sent_bytes = await anyio.to_thread.run_sync(_put_agent, root, agent)
+    try:
+        sent_bytes = await anyio.to_thread.run_sync(_put_agent, root, agent)
+    except OSError as fault:
+        raise PoolUnreachableError(f"{NOT_STARTED}the root {root} cannot be used: {fault.strerror}") from None
     python = target.python or sys.executable
     command = [python, "-I", "-S", str(root / agent.name), "bridge", "--root", str(root)]
     command += target.declared.arguments()
@@ -133,12 +138,12 @@ async def _read_greeting(process: Process, words: IO[bytes]) -> str:
         if said == "old":
             raise PoolUnreachableError(
                 f"Python {version} on the host is too old for the agent.",
-                remedy="Install Python 3.8 or newer, or name one with python=….",
+                remedy="Install Python 3.8 or newer there, or name one with --option python=….",
             )
         return said
     with anyio.move_on_after(1.0):
         await process.wait()
-    raise PoolUnreachableError(f"The host did not start the agent: {last_words(words) or 'it said nothing'}")
+    raise PoolUnreachableError(f"{NOT_STARTED}{last_words(words) or 'it said nothing'}")
 
 
 async def _start(command: list[str], environment: dict[str, str]) -> tuple[Process, IO[bytes]]:

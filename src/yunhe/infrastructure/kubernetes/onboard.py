@@ -1,16 +1,17 @@
 """The first contact with a cluster, one named check after the other; the first that fails is the last."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
 from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.facts import find_out, may, read_version, who_am_i
+from yunhe.infrastructure.kubernetes.facts import ServerVersion, find_out, may, read_version, who_am_i
 from yunhe.infrastructure.kubernetes.kubeconfig import Access, read_access
 from yunhe.infrastructure.kubernetes.objects import collection, pod_body
 from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.kernel.errors import UnauthenticatedError, YunheError
+from yunhe.kernel.errors import ForbiddenError, NotFoundError, UnauthenticatedError, YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
 
@@ -79,9 +80,10 @@ class _Step:
 async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> AsyncIterator[Check]:
     try:
         version = await read_version(api)
-    except UnauthenticatedError:
+    except UnauthenticatedError as error:
         yield Check(step="reachable", ok=True)
-        raise
+        yield _not_known(access, error)
+        return
     except YunheError as error:
         yield Check(
             step="reachable",
@@ -91,17 +93,18 @@ async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> 
         )
         return
     yield Check(step="reachable", ok=True)
-    yield Check(step="credentials accepted", ok=True, detail=await who_am_i(api))
-    step.name = "version"
-    wanted = ".".join(map(str, OLDEST))
-    yield Check(
-        step="version",
-        ok=version.number >= OLDEST,
-        detail=version.git_version,
-        remedy="" if version.number >= OLDEST else f"Upgrade the cluster to {wanted} or newer.",
-    )
+    if version.number < OLDEST:  # before anything that an old one does not serve
+        yield _too_old(version)
+        return
+    try:
+        user = await who_am_i(api)
+    except (UnauthenticatedError, ForbiddenError) as error:
+        yield _not_known(access, error)
+        return
+    yield Check(step="credentials accepted", ok=True, detail=user)
+    yield Check(step="version", ok=True, detail=version.git_version)
     step.name = "permissions"
-    yield await _check_permissions(api, settings)
+    yield await _check_permissions(api, settings, user)
     step.name = "pod admitted"
     yield await _check_admission(api, settings)
     step.name = "usage"
@@ -109,25 +112,45 @@ async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> 
     yield Check(step="usage", ok=True, detail=f"from {facts.usage}")
 
 
-async def _check_permissions(api: Api, settings: Settings) -> Check:
+def _not_known(access: Access, error: YunheError) -> Check:
+    return Check(
+        step="credentials accepted",
+        ok=False,
+        detail=f"{access.server} does not accept the credentials of {access.name}: {error.problem}.",
+        remedy="Renew them in the kubeconfig: kubectl get nodes should work with the same file and context.",
+    )
+
+
+def _too_old(version: ServerVersion) -> Check:
+    wanted = ".".join(map(str, OLDEST))
+    return Check(
+        step="version",
+        ok=False,
+        detail=f"Kubernetes {version.git_version} is too old: {wanted} or newer is needed.",
+        remedy=f"Upgrade the cluster to {wanted} or newer.",
+    )
+
+
+async def _check_permissions(api: Api, settings: Settings, user: str) -> Check:
     """Ask for each right by itself, so that the one that is missing can be named."""
     missing: list[str] = []
     for need in NEEDS:
         if settings.namespace and need.resource == "namespaces":
             continue
         namespace = "" if need.cluster_wide else settings.namespace
-        missing += [
-            f"{verb} {need.name}"
+        verbs = [
+            verb
             for verb in need.verbs
             if not await may(api, verb, need.resource, subresource=need.subresource, namespace=namespace)
         ]
+        missing += [f"{'/'.join(verbs)} {need.name}"] if verbs else []
     if not missing:
         return Check(step="permissions", ok=True)
     return Check(
         step="permissions",
         ok=False,
-        detail=f"We may not {', '.join(missing)}.",
-        remedy=f"Apply this, with our user as the subject, using kubectl apply -f -:\n{roles(settings)}",
+        detail=f"{user} may not {', '.join(missing)}.",
+        remedy=f"Have an admin of the cluster give this to kubectl apply -f -:\n{roles(settings, user)}",
     )
 
 
@@ -146,6 +169,13 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
     body["spec"]["serviceAccountName"] = "default"
     try:
         await api.create(collection("pods", namespace), body, dry_run=True)
+    except NotFoundError:
+        return Check(
+            step="pod admitted",
+            ok=False,
+            detail=f"There is no namespace {namespace}.",
+            remedy=f"Make it with kubectl create namespace {namespace}, or name another with --option namespace=….",
+        )
     except YunheError as error:
         return Check(
             step="pod admitted",
@@ -156,17 +186,17 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
     return Check(step="pod admitted", ok=True, detail=settings.image)
 
 
-def roles(settings: Settings) -> str:
-    """Return the roles we need, ready to be applied: where there is one namespace, most of them in it alone."""
+def roles(settings: Settings, user: str) -> str:
+    """Return the roles *user* needs, ready to be applied: where there is one namespace, most in it alone."""
     needs = (*NEEDS, *OPTIONAL)
     if not settings.namespace:
-        return _role(needs, "")
+        return _role(needs, "", user)
     inside = tuple(need for need in needs if not need.cluster_wide)
     outside = tuple(need for need in needs if need.cluster_wide and need.resource != "namespaces")
-    return _role(inside, settings.namespace) + "---\n" + _role(outside, "")
+    return _role(inside, settings.namespace, user) + "---\n" + _role(outside, "", user)
 
 
-def _role(needs: tuple[Need, ...], namespace: str) -> str:
+def _role(needs: tuple[Need, ...], namespace: str, user: str) -> str:
     kind = "Role" if namespace else "ClusterRole"
     where = f", namespace: {namespace}" if namespace else ""
     rules = "".join(
@@ -183,7 +213,7 @@ def _role(needs: tuple[Need, ...], namespace: str) -> str:
         f"kind: {kind}Binding\n"
         f"metadata: {{name: yunhe{where}}}\n"
         f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: yunhe}}\n"
-        "subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: OUR-USER}]\n"
+        f"subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {json.dumps(user)}}}]\n"
     )
 
 

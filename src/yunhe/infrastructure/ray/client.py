@@ -66,6 +66,15 @@ class RayClient:
                 remedy="Give the address that ray start --head prints for the dashboard, port 8265 as a rule.",
             ) from None
 
+    async def asks_for_token(self) -> bool:
+        """Return whether somebody without a token is turned away."""
+        request = self._http.build_request("GET", "/api/jobs/")
+        request.headers.pop("Authorization", None)
+        try:
+            return (await self._http.send(request)).status_code in (401, 403)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
     # Jobs
 
     async def jobs(self) -> list[RayJob]:
@@ -204,16 +213,26 @@ class RayClient:
                 remedy="Write the cluster's token into a file and give it with --option token_file=FILE.",
             )
         if response.status_code == 403:
-            raise ForbiddenError(
-                f"Ray at {self.url} refuses our token.",
-                remedy="Write the token that the cluster was started with (RAY_AUTH_TOKEN) into the token_file.",
-            )
+            raise self._forbidden(response)
         words = response.text.strip().splitlines()[-1:] or [response.reason_phrase]
         if response.status_code == 413:
             raise TooLargeError(f"Ray refuses the size of a request: {words[0]}")
         if response.status_code >= 500:
             raise PoolUnreachableError(f"Ray failed to answer: {words[0]}")
         raise UnsupportedError(f"Ray refuses a request with {response.status_code}: {words[0]}")
+
+    def _forbidden(self, response: httpx.Response) -> ForbiddenError:
+        """Tell who may not look from who may not act: Ray's own token opens all or nothing."""
+        if response.request.method in ("GET", "HEAD"):
+            return ForbiddenError(
+                f"Ray at {self.url} refuses our token.",
+                remedy="Write the token that the cluster was started with (RAY_AUTH_TOKEN) into the token_file.",
+            )
+        return ForbiddenError(
+            f"Ray at {self.url} lets us look, but we may not {response.request.method} {response.request.url.path}.",
+            remedy="Have whoever keeps the proxy before the dashboard let us submit jobs, or give the dashboard's own"
+            " address.",
+        )
 
 
 def _decode(response: httpx.Response, kind: type[_Answer]) -> _Answer:

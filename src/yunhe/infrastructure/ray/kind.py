@@ -75,7 +75,8 @@ async def _try_everything(client: RayClient) -> AsyncIterator[str]:
     version = await client.version()
     yield client.url
     await client.jobs()
-    yield ""
+    asks = await client.asks_for_token()
+    yield "" if asks else "none is asked for: whoever reaches the dashboard may run jobs"
     if _number(version.ray_version) < OLDEST_VERSION:
         wanted = ".".join(map(str, OLDEST_VERSION))
         raise UnsupportedError(

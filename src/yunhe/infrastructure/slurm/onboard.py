@@ -21,7 +21,7 @@ async def onboard(target: HostTarget) -> AsyncIterator[Check]:
     try:
         opened = await open_bridge(target, site_file())
     except YunheError as error:
-        for check in checks_before(error.problem, local=local):
+        for check in checks_before(error.problem, local=local, python="login_python"):
             yield check
         return
     try:

@@ -184,10 +184,11 @@ class Change(NamedTuple):
 
 
 def smallest_change(demand: Demand, cycle: Cycle) -> str:
-    """Name the one or two least changes, each of which alone would let *demand* run now."""
-    changes = sorted(
-        change for index in range(len(demand.alternatives)) for change in _changes(demand, cycle, index)
-    )
+    """Name the one or two least changes, each of which alone would let *demand* run now; else less of all it lacks."""
+    alternatives = range(len(demand.alternatives))
+    changes = sorted(change for index in alternatives for change in _changes(demand, cycle, index))
+    if not changes:
+        return min((cut for index in alternatives for cut in _cuts(demand, cycle, index)), default=NONE).text
     least: dict[str, Change] = {}
     for change in changes:
         least.setdefault(change.what, change)
@@ -196,6 +197,35 @@ def smallest_change(demand: Demand, cycle: Cycle) -> str:
         pools = sum(change.what == best.what and change.size == best.size for change in changes)
         texts.append(best.text + (f" ({pools} pools do)" if pools > 1 and ": " in best.text else ""))
     return ", or ".join(texts)
+
+
+NONE = Change(np.inf, "", "")
+
+
+def _cuts(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
+    """Yield how much of everything the nearest node of each pool could give, where only room is lacking."""
+    option = cycle.appraiser.option(demand, alternative)
+    if demand.members > 1:
+        return
+    for pool in range(len(cycle.snapshot.pools)):
+        rows = _rows(cycle, pool)
+        rows = rows[_allowed(cycle, option, rows)]
+        if not rows.size or pool in option.refusals or any(limit.broken[pool] for limit in option.limits):
+            continue
+        row, miss = _nearest(cycle, option, rows)
+        resources = demand.alternatives[alternative].resources
+        free = [int(value) for value in cycle.room.free[row]]
+        asked = (resources.cpu_millis, resources.memory_mib, resources.disk_mib)
+        short = [column for column, amount in enumerate(asked) if free[column] < amount]
+        if len(short_of(cycle, resources, row)) > len(short) or any(free[column] <= 0 for column in short):
+            continue  # a device is lacking, or nothing is left
+        words = " and ".join(_amount(column, free[column]) for column in short)
+        yield Change(miss, f"ask for {words}: {cycle.snapshot.pools[pool].name} has that free", "all")
+
+
+def _amount(column: int, free: int) -> str:
+    text = f"{show_cpu(free)} cores" if column == 0 else show_memory(free)
+    return text + ("", " of memory", " of disk")[column]
 
 
 def _changes(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
@@ -303,11 +333,9 @@ def _reductions(
             continue
         most = int(free[column][others].max())
         if 0 < most < ask[column]:
-            text = show_cpu(most) + " cores" if column == 0 else show_memory(most)
-            what = ("", " of memory", " of disk")[column]
             yield Change(
                 1 - most / int(ask[column]),
-                f"ask for {text}{what}: {name} has {'them' if column == 0 else 'it'} free",
+                f"ask for {_amount(column, most)}: {name} has {'them' if column == 0 else 'it'} free",
                 f"amount {column}",
             )
 

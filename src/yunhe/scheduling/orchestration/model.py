@@ -218,5 +218,11 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
     """What would let it run, in one sentence; empty when nothing known would."""
     snapshot_version: int
 
+    @property
+    def nearest_first(self) -> tuple[Rejection, ...]:
+        """The refusals, the nearest miss first: by how much room lacks, then other rules, then who was not asked."""
+        order = {"roomy": 0, "named": 2}
+        return tuple(sorted(self.rejected, key=lambda no: (order.get(no.rule, 1), no.miss)))
+
 
 Decision = Placed | Waiting

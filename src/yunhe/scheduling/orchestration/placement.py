@@ -258,7 +258,6 @@ def _reason(decision: Waiting) -> str:
     """Say in one line why a job waits: the nearest misses first."""
     if not decision.rejected:
         return "no pool is connected; add one: yunhe pool add"
-    nearest = sorted(decision.rejected, key=lambda no: (no.rule != "roomy", no.miss))
-    shown = "; ".join(f"{r.pool_name}: {r.detail}" for r in nearest[:3])
+    shown = "; ".join(f"{r.pool_name}: {r.detail}" for r in decision.nearest_first[:3])
     more = len(decision.rejected) - 3
     return shown + (f"; and {more} more pools" if more > 0 else "")

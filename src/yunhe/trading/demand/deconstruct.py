@@ -27,8 +27,14 @@ def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
         weights=dict(task.weights),
         near=None if task.near is None else parse_place(task.near),
         levels=() if task.level is None else (task.level,),
-        powers=("images",) if task.image else (),
+        powers=_powers(task),
     )
+
+
+def _powers(task: Task) -> tuple[str, ...]:
+    """Return what an engine must be able to do beyond the basics."""
+    moves_files = task.workdir is not None or task.file_mounts or task.outputs
+    return (*(("images",) if task.image else ()), *(("files",) if moves_files else ()))
 
 
 def image_name(task: Task) -> str:

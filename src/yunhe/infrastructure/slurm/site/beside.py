@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pty
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from typing import Any
 
 from yunhe.agent.calls import Call
 from yunhe.agent.crew import Crew
-from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
-from yunhe.agent.handles import read_handle, write_handle
 from yunhe.agent.refusals import CONFLICT, Refusal
 from yunhe.agent.runs import Run
+from yunhe.agent.streams import feed, open_pipes, open_terminal, pass_on
 from yunhe.agent.wrapper import COULD_NOT_START
 from yunhe.infrastructure.slurm.site.job import task_environment
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
@@ -45,7 +40,7 @@ class Beside:
         if seen is None or seen["phase"] != "running":
             raise Refusal(CONFLICT, f"{run.id} is {seen['phase'] if seen else 'unknown'}, not running.")
         tty = call.body.get("tty", False)
-        ours, theirs = _open_terminal(call) if tty else _open_pipes()
+        ours, theirs = open_terminal(call) if tty else open_pipes()
         held = set(ours)
         crew = Crew()
         process: subprocess.Popen[bytes] | None = None
@@ -55,12 +50,8 @@ class Beside:
             finally:
                 for handle in set(theirs):
                     os.close(handle)
-            crew.start(_feed(call, ours[0], held, tty=tty))
-            while True:
-                piece = await read_handle(ours[1], CHUNK_BYTES)
-                if not piece:
-                    break
-                await call.part({}, piece)
+            crew.start(feed(call, ours[0], held, tty=tty))
+            await pass_on(call, ours[1])
             code = await asyncio.get_event_loop().run_in_executor(None, process.wait)
         finally:
             await crew.dismiss()
@@ -111,38 +102,3 @@ def _reap(process: subprocess.Popen[Any]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _open_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    input_reader, input_writer = os.pipe()
-    output_reader, output_writer = os.pipe()
-    return (input_writer, output_reader), (input_reader, output_writer)
-
-
-def _open_terminal(call: Call) -> tuple[tuple[int, int], tuple[int, int]]:
-    master, slave = pty.openpty()
-
-    def set_size(rows: int, columns: int) -> None:
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    set_size(call.body.get("rows", 24), call.body.get("columns", 80))
-    call.on_window = set_size
-    return (master, master), (slave, slave)
-
-
-async def _feed(call: Call, handle: int, held: set[int], *, tty: bool) -> None:
-    """Pass on what the caller types until they end it; on a terminal the end is a character."""
-    await call.grant(INITIAL_CREDIT)
-    while True:
-        piece = await call.receive_patiently()
-        try:
-            if piece or tty:
-                await write_handle(handle, piece or b"\x04")
-        except BrokenPipeError:
-            return
-        if not piece:
-            if not tty:
-                held.discard(handle)
-                os.close(handle)
-            return
-        await call.grant(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import subprocess
@@ -13,12 +12,11 @@ from typing import Any, Awaitable, Callable
 
 from yunhe.agent.archives import check_path
 from yunhe.agent.calls import Call
-from yunhe.agent.durable import write_whole
 from yunhe.agent.failpoints import reach
-from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT
-from yunhe.agent.handles import read_all, read_handle
-from yunhe.agent.refusals import CONFLICT, DISK_FULL, RESTARTING, Refusal, invalid, refusal_of
+from yunhe.agent.handles import read_all
+from yunhe.agent.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
 from yunhe.agent.runs import Run
+from yunhe.agent.streams import pass_on, raise_refusal, receive_file
 from yunhe.infrastructure.slurm.site.ledger import Ledger
 
 ROOM_TO_KEEP_BYTES = 1024 * 1024
@@ -48,7 +46,7 @@ class Files:
             )
         path = os.path.join(self._ledger.incoming, uuid.uuid4().hex)
         try:
-            await self._receive(call, path)
+            await receive_file(call, path)
             await self._aside(self._unpack, body, path)
         except OSError as fault:
             raise refusal_of(fault, "receiving an archive") from fault
@@ -75,27 +73,6 @@ class Files:
             raise Refusal(CONFLICT, f"{run.id} holds files of project {owner['project_id']}.")
         return True
 
-    async def _receive(self, call: Call, path: str) -> None:
-        digest = hashlib.sha256()
-        size = 0
-        await call.grant(INITIAL_CREDIT)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            while size <= call.body["size_bytes"]:
-                piece = await call.receive()
-                if not piece:
-                    break
-                size += len(piece)
-                digest.update(piece)
-                write_whole(handle, piece)
-                await call.grant(1)
-        finally:
-            os.close(handle)
-        if size != call.body["size_bytes"]:
-            raise invalid("size_bytes", f"{size} bytes came", call.body["size_bytes"])
-        if digest.hexdigest() != call.body["digest"]:
-            raise invalid("digest", f"what came has {digest.hexdigest()}", call.body["digest"])
-
     def _unpack(self, body: dict[str, Any], path: str) -> None:
         with self._ledger.commanding(body["allocation_id"]) as run:
             if not self._is_wanted(run, body):
@@ -107,7 +84,7 @@ class Files:
                 reach("before-unpack")
                 reader = self._start("unpack", {"work": run.work, "path": body["path"]}, path)
                 with os.fdopen(reader, "rb") as status:
-                    _raise_refusal(status.read())
+                    raise_refusal(status.read())
                 reach("after-unpack")
                 run.write_record("uploads", {**(run.record("uploads") or {}), body["path"]: body["digest"]})
                 self._ledger.own(run, token=body["token"], project_id=body["project_id"])
@@ -145,12 +122,8 @@ class Files:
             finally:
                 os.close(data_writer)
                 os.close(status_writer)
-            while True:
-                piece = await read_handle(data_reader, CHUNK_BYTES)
-                if not piece:
-                    break
-                await call.part({}, piece)
-            _raise_refusal(await asyncio.wait_for(read_all(status_reader), 30))
+            await pass_on(call, data_reader)
+            raise_refusal(await asyncio.wait_for(read_all(status_reader), 30))
         finally:
             os.close(data_reader)
             os.close(status_reader)
@@ -160,12 +133,3 @@ class Files:
 def _remove(path: str) -> None:
     if os.path.exists(path):
         os.unlink(path)
-
-
-def _raise_refusal(answer: bytes) -> None:
-    """Raise what the process refused; no answer at all means that it died."""
-    if not answer:
-        raise Refusal(RESTARTING, "The process that handled the archive was killed.", remedy="Try again.")
-    error = json.loads(answer).get("error")
-    if error is not None:
-        raise Refusal(error["code"], error["problem"], remedy=error["remedy"], fields=error["fields"])

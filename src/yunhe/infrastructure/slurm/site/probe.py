@@ -86,10 +86,7 @@ class Probe:
         try:
             self._configuration = answers.settings(self._slurm.ask("scontrol", "show", "config"))
         except Refusal as refusal:
-            if re.search(r"authenticat|munge|credential|Access/permission", refusal.problem, re.IGNORECASE):
-                remedy = "See that munged runs on the login node with the cluster's key."
-                raise FailedCheck(refusal.problem, remedy) from None
-            raise
+            raise _not_heard(refusal) from None
         return self._configuration.get("ClusterName", "")
 
     def version(self) -> str:
@@ -99,7 +96,8 @@ class Probe:
         if numbers < OLDEST:
             wanted = ".".join(map(str, OLDEST))
             raise FailedCheck(
-                f"Slurm {version or 'of unknown version'} is too old.", f"It needs {wanted} or newer."
+                f"Slurm {version or 'of unknown version'} is too old: {wanted} or newer is needed.",
+                "Have the site upgraded, or name the login node of a newer one.",
             )
         return version
 
@@ -117,7 +115,8 @@ class Probe:
         if len(down) == len(landscape.partitions):
             raise FailedCheck(f"{', '.join(down)} is not up.", "Ask the site's operators, or choose another.")
         cores = sum(node["total"]["cpu_millis"] for node in landscape.nodes.values()) // 1000
-        return f"{', '.join(sorted(landscape.partitions))}: {len(landscape.nodes)} nodes, {cores} cores"
+        count = len(landscape.nodes)
+        return f"{', '.join(sorted(landscape.partitions))}: {count} node{'s' * (count != 1)}, {cores} cores"
 
     def submission(self) -> str:
         """Have Slurm judge a job like ours without taking it: account, quality of service, permission."""
@@ -199,6 +198,17 @@ class Probe:
             f"Job {number} is {state} and left nothing in {self._settings.root}. {said}".strip(),
             "Choose a root that every node sees with --option root=…, and a Python of the compute nodes with --option python=….",
         )
+
+
+def _not_heard(refusal: Refusal) -> FailedCheck:
+    """Tell a controller that is away from one that does not trust this login node."""
+    if not re.search(r"authenticat|munge|credential|Access/permission", refusal.problem, re.IGNORECASE):
+        return FailedCheck(refusal.problem, "See that slurmctld runs: scontrol ping on the login node tells.")
+    said = [words for words in refusal.problem.split("; ") if "--num-threads" not in words]
+    return FailedCheck(
+        f"Slurm does not trust this login node's credentials (munge): {'; '.join(said)}",
+        "See that munged runs on the login node with the cluster's key, and that slurm.conf names its socket.",
+    )
 
 
 def answer_probe(path: str) -> int:
