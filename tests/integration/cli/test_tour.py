@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -143,6 +143,15 @@ def test_outputs_come_back(admin: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "counts.txt").read_text().startswith("6 the\n")
 
 
+@pytest.fixture
+def heeded_interrupts() -> Generator[None]:
+    """Undo what a shell does to programs in its background, and they to those they start."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
 def test_interrupting_a_run_leaves_the_job_running(admin: Shell) -> None:
     running = subprocess.Popen(
         [*YUNHE, "run", "-y", "--name", "long", "--", "sh", "-c", "echo begun; sleep 60"],
@@ -152,13 +161,14 @@ def test_interrupting_a_run_leaves_the_job_running(admin: Shell) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "begun\n"
-        running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=20)
-    finally:
-        running.kill()
+    with running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "begun\n"
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=20)
+        finally:
+            running.kill()
     job_id = newest(admin, "long")
     assert running.returncode == 130
     assert "Left running: long" in said

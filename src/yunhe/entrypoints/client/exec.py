@@ -1,7 +1,7 @@
 """A command beside a running job: bytes both ways over a WebSocket."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,14 +30,18 @@ class ExecStream:
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; empty closes it."""
-        if data:
-            await self._socket.send(data)
-        else:
-            await self._socket.send('{"eof":true}')
+        await self.tell(data or '{"eof":true}')
 
     async def resize(self, rows: int, columns: int) -> None:
         """Tell its terminal the new size."""
-        await self._socket.send(msgspec.json.encode({"resize": (rows, columns)}).decode())
+        await self.tell(msgspec.json.encode({"resize": (rows, columns)}).decode())
+
+    async def tell(self, message: str | bytes) -> None:
+        """Send *message*; where the server has already ended the command or refused it, ``receive`` says how."""
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - loaded by now
+
+        with suppress(ConnectionClosed):
+            await self._socket.send(message)
 
     async def receive(self) -> bytes:
         """Return some of its output; empty once it has ended."""
@@ -76,5 +80,6 @@ async def open_exec(address: Address, path: str, request: ExecRequest) -> AsyncG
     except (OSError, WebSocketException) as error:
         raise unreachable(address.url, error) from error
     async with opening as socket:
-        await socket.send(msgspec.json.encode(request).decode())
-        yield ExecStream(socket, address.url)
+        stream = ExecStream(socket, address.url)
+        await stream.tell(msgspec.json.encode(request).decode())
+        yield stream
