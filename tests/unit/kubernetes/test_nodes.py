@@ -245,3 +245,10 @@ def test_meters_go_on_from_what_an_earlier_process_wrote_down() -> None:
     meter.add(Sample(10.0, 20, 1.0))
     now = meter.meters(61_000)
     assert (now.cpu_us, now.memory_mib_ms, now.memory_peak_mib, now.wall_ms) == (20, 50, 7, 61_000)
+
+
+def test_the_peak_of_memory_is_kept_though_nobody_asked_while_it_lasted() -> None:
+    meter = Meter(AllocationId("a"), Meters())
+    for at, memory_mib in ((10.0, 5.0), (11.0, 80.0), (12.0, 0.0)):
+        meter.add(Sample(at, 1, memory_mib))
+    assert meter.meters(2_000).memory_peak_mib == 80

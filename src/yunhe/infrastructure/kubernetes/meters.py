@@ -32,12 +32,14 @@ class Meter:
         self.allocation_id = allocation_id
         self._held = held
         self._memory_mib_ms = float(held.memory_mib_ms)
+        self._memory_peak_mib = float(held.memory_peak_mib)
         self._covered_ms = 0.0
         self._last: Sample | None = None
         self._minute: list[Sample] = []
 
     def add(self, sample: Sample) -> list[Sample]:
         """Take a sample in; return the samples of a minute that is over, beginning with the one before it."""
+        self._memory_peak_mib = max(self._memory_peak_mib, sample.memory_mib)
         last, self._last = self._last, sample
         if last is not None:
             if sample.at <= last.at:
@@ -64,9 +66,7 @@ class Meter:
             wall_ms=max(self._held.wall_ms, wall_ms),
             cpu_us=max(self._held.cpu_us, last.cpu_us if last is not None else 0),
             memory_mib_ms=int(self._memory_mib_ms),
-            memory_peak_mib=max(
-                self._held.memory_peak_mib, round(last.memory_mib) if last is not None else 0
-            ),
+            memory_peak_mib=round(self._memory_peak_mib),
             gap_ms=max(self._held.gap_ms, wall_ms - int(self._covered_ms)),
         )
         return self._held
