@@ -137,7 +137,7 @@ class _Start:
         async with parts.service.running():
             keeper = Keeper(self._database, parts.service, self._owner, self._clock)
             heartbeats = Heartbeats(parts.registry, parts.hosting, keeper.look_soon)
-            loops = {"heartbeats": heartbeats.run}
+            loops = {"heartbeats": heartbeats.run, "removed pools": parts.service.let_go_of_removed}
             if self._works:
                 loops["keeper"] = keeper.run
             if self._settings.role is not Role.WORKER:

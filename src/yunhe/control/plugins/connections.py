@@ -59,6 +59,10 @@ class Connections:
             self._engines.pop(pool_id, None)
             self._closing.pop(pool_id, None)
 
+    def pool_ids(self) -> set[PoolId]:
+        """Return the pools there is a connection to."""
+        return set(self._engines)
+
     def close(self, pool_id: PoolId) -> None:
         """Let go of a pool's connection; what runs there goes on."""
         closing = self._closing.get(pool_id)

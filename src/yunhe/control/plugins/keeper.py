@@ -81,6 +81,10 @@ class Keeper:
                 await self._plugins.look(pool_id, spec)
         except (YunheError, TimeoutError) as error:
             await self._missed(pool_id, spec, error)
+        except Exception:
+            # A fault in one look must not end the looks at every other pool.
+            log.exception("look failed, will be repeated", extra={"pool": spec.name})
+            self._not_before[pool_id] = self._clock() + SLOWEST_LOOK_EVERY_S
         else:
             self._failures.pop(pool_id, None)
         finally:

@@ -55,6 +55,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 P = TypeVar("P")
 ABOUT_EVERY_S = 30.0
 """How often an engine is asked what it is; what it has is asked with every look."""
+LET_GO_EVERY_S = 5.0
 
 
 class PluginService:
@@ -169,13 +170,15 @@ class PluginService:
                 (await engine.observe()).notices,
             )
 
-        def note(connection: Connection) -> None:
-            if about is not None:
+        def note(connection: Connection) -> bool:
+            is_there = store.write_inventory(connection, pool_id, inventory, now)
+            if is_there and about is not None:
                 store.write_about(connection, pool_id, about)
-            store.write_inventory(connection, pool_id, inventory, now)
+            return is_there
 
-        await self._database.write(note)
-        if about is not None:
+        if not await self._database.write(note):
+            self._let_go(pool_id)  # removed while we looked
+        elif about is not None:
             self._asked_about[pool_id] = now
 
     async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
@@ -209,7 +212,21 @@ class PluginService:
         await self._database.write(
             lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id))
         )
-        self._connections.close(pool.id)
+        self._let_go(pool.id)
+
+    async def let_go_of_removed(self) -> None:
+        """Hang up, again and again, on pools that are no more: another process may have removed them."""
+        while True:
+            await anyio.sleep(LET_GO_EVERY_S)
+            connected = self._connections.pool_ids()
+            if connected:
+                known = await self._database.read(store.read_pool_ids)
+                for pool_id in connected - known:
+                    self._let_go(pool_id)
+
+    def _let_go(self, pool_id: PoolId) -> None:
+        self._connections.close(pool_id)
+        self._asked_about.pop(pool_id, None)
 
     async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
         """Send what an allocation needs, then begin it."""

@@ -80,6 +80,11 @@ def engines_own(node: NodeId) -> NodeId:
     return NodeId(node.partition("/")[2])
 
 
+def read_pool_ids(connection: Connection) -> set[PoolId]:
+    """Return the ID of every pool."""
+    return {PoolId(found) for found in connection.scalars(sa.select(POOLS.c.id))}
+
+
 def read_pools(connection: Connection, where: sa.ColumnElement[bool] | None = None) -> tuple[Pool, ...]:
     """Return pools with their nodes, by name."""
     query, inside = sa.select(POOLS).order_by(POOLS.c.name), sa.select(NODES).order_by(NODES.c.id)
@@ -140,9 +145,12 @@ def write_about(connection: Connection, pool_id: PoolId, about: About) -> None:
     )
 
 
-def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventory, now: float) -> None:
-    """Note what an engine just said it has; only what changed is written, so that a large pool may be seen often."""
-    connection.execute(
+def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventory, now: float) -> bool:
+    """Note what an engine just said it has; return whether the pool is still there to have it.
+
+    Only what changed is written, so that a large pool may be seen often.
+    """
+    updated = connection.execute(
         POOLS.update()
         .where(POOLS.c.id == pool_id)
         .values(
@@ -153,6 +161,8 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
             ),
         )
     )
+    if not updated.rowcount:
+        return False
     columns = (NODES.c.id, NODES.c.total, NODES.c.used, NODES.c.ready, NODES.c.reason)
     known = {row.id: row for row in connection.execute(sa.select(*columns).where(NODES.c.pool_id == pool_id))}
     seen = {node_id(pool_id, node.id): _node_values(node) for node in inventory.nodes}
@@ -170,6 +180,7 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
         if key in known and any(getattr(known[key], name) != value for name, value in values.items()):
             connection.execute(NODES.update().where(NODES.c.id == key).values(**values))
     connection.execute(NODES.update().where(NODES.c.pool_id == pool_id).values(seen_at=inventory.taken_at))
+    return True
 
 
 def _node_values(node: Node) -> dict[str, Any]:

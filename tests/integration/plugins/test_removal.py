@@ -1,0 +1,148 @@
+"""A pool that is removed is gone from everywhere: from the looks that are under way, and from other processes."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from yunhe.control.plugins import service as plugin_service
+from yunhe.control.plugins.in_process import in_process
+from yunhe.control.plugins.keeper import Keeper
+from yunhe.control.plugins.model import PoolSpec, PoolState
+from yunhe.control.plugins.service import PluginService
+from yunhe.infrastructure.contract.engine import Engine
+from yunhe.infrastructure.contract.kind import Target
+from yunhe.infrastructure.contract.model import Inventory
+from yunhe.infrastructure.fake.engine import FakeEngine
+from yunhe.infrastructure.fake.kind import FakeKind
+from yunhe.kernel.clock import system_clock
+from yunhe.runtime.plugin_parts import plugin_parts
+from yunhe.runtime.settings import Settings
+from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Database
+from yunhe.storage.migrate import migrate
+from yunhe.storage.vault import Vault
+
+pytestmark = pytest.mark.anyio
+LAB = PoolSpec(name="lab", kind="fake", target="lab")
+OTHER = PoolSpec(name="other", kind="fake", target="other")
+
+
+class SlowEngine(FakeEngine):
+    """Answers what it has only when it is let."""
+
+    kind: "SlowKind"
+
+    async def inventory(self) -> Inventory:
+        found = await super().inventory()
+        self.kind.asked.set()
+        await self.kind.may_answer.wait()
+        return found
+
+
+class SlowKind(FakeKind):
+    """Counts its connections, and can hold back its answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = 0
+        self.asked, self.may_answer = anyio.Event(), anyio.Event()
+        self.may_answer.set()
+
+    @asynccontextmanager
+    async def connect(self, target: Target) -> AsyncGenerator[Engine, None]:
+        site = self.site(target)
+        engine = SlowEngine(site.pool, site.faults)
+        engine.kind = self
+        self.open += 1
+        try:
+            yield engine
+        finally:
+            self.open -= 1
+
+
+@asynccontextmanager
+async def one_process(
+    database_url: str, folder: Path
+) -> AsyncGenerator[tuple[SlowKind, PluginService, Database]]:
+    """Run the plugins of one server process."""
+    database, kind = Database(database_url), SlowKind()
+    await migrate(database)
+    blobs, vault = Blobs(database, system_clock, 1 << 20), Vault.at(folder / "vault.key")
+    settings = Settings(home=folder)
+    service = plugin_parts(settings, database, blobs, vault, in_process({"fake": kind}), system_clock).service
+    async with service.running():
+        yield kind, service, database
+    database.close()
+
+
+async def added(service: PluginService, spec: PoolSpec) -> None:
+    async for _ in service.add(spec):
+        pass
+
+
+async def until_hung_up(kind: SlowKind, *, left: int = 0) -> None:
+    with anyio.fail_after(10):
+        while kind.open != left:
+            await anyio.sleep(0.02)
+
+
+async def test_a_look_that_is_under_way_brings_nothing_of_a_removed_pool_back(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with one_process(database_url, tmp_path) as (kind, service, _):
+        await added(service, LAB)
+        pool = await service.pool("lab")
+        kind.asked, kind.may_answer = anyio.Event(), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.look, pool.id, pool.spec)
+            await kind.asked.wait()
+            await service.remove("lab", force=True)
+            kind.may_answer.set()
+        assert await service.pools() == ()
+        await until_hung_up(kind)
+
+
+async def test_a_fault_in_the_look_at_one_pool_does_not_end_the_looks_at_others(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_process(database_url, tmp_path) as (_, service, database):
+        for spec in (LAB, OTHER):
+            await added(service, spec)
+        look, broken = service.look, (await service.pool("lab")).id
+
+        async def look_or_break(pool_id: str, spec: PoolSpec, *, closely: bool = False) -> None:
+            if pool_id == broken:
+                raise RuntimeError("a fault of ours")
+            await look(pool_id, spec, closely=closely)  # pyright: ignore[reportArgumentType]
+
+        monkeypatch.setattr(service, "look", look_or_break)
+        before = (await service.pool("other")).seen_at
+        keeper = Keeper(database, service, "keeper", system_clock)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keeper.run)
+            with anyio.fail_after(10):
+                while (await service.pool("other")).seen_at == before:
+                    await anyio.sleep(0.05)
+            tasks.cancel_scope.cancel()
+        assert (await service.pool("other")).state is PoolState.READY
+
+
+async def test_a_process_hangs_up_on_a_pool_that_another_has_removed(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_service, "LET_GO_EVERY_S", 0.05)
+    async with (
+        one_process(database_url, tmp_path) as (worker, working, _),
+        one_process(database_url, tmp_path) as (_, answering, _),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(working.let_go_of_removed)
+        for spec in (LAB, OTHER):
+            await added(working, spec)
+        assert worker.open == 2
+        await answering.remove("lab")
+        await until_hung_up(worker, left=1)
+        tasks.cancel_scope.cancel()
