@@ -37,7 +37,8 @@ def main() -> None:
         client = stack.enter_context(Client(served.url, served.key))
         for spec in stack.enter_context(_pools()):
             list(client.add_pool(spec))
-            times = sorted(_first_line_s(client, spec.name) for _ in range(ROUNDS + 1))[:ROUNDS]
+            _first_line_s(client, spec.name)  # the connection and the project's directory are made once
+            times = sorted(_first_line_s(client, spec.name) for _ in range(ROUNDS))
             limit, p50 = LIMITS_S[spec.kind], statistics.median(times)
             verdict = "ok" if p50 < limit else "OVER"
             print(

@@ -7,8 +7,8 @@ import pytest
 
 from integration.platform.stage import with_a_pool
 from yunhe.infrastructure.fake.kind import FakeKind
-from yunhe.kernel.errors import YunheError
-from yunhe.kernel.ids import JobId
+from yunhe.kernel.errors import ConflictError, YunheError
+from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.runtime.settings import Role, Settings
 from yunhe.runtime.start import running
 from yunhe.scheduling.orchestration.jobs import JobFilter
@@ -48,3 +48,24 @@ async def test_a_refused_submission_does_not_use_up_its_key(database_url: str, t
         (job,) = await platform.applications.submit(who, (mended,), idempotency_key="the-key")
         (again,) = await platform.applications.submit(who, (mended,), idempotency_key="the-key")
         assert again.id == job.id
+
+
+async def test_a_repeated_key_has_its_first_answer_though_a_secret_it_named_is_gone(
+    database_url: str, tmp_path: Path
+) -> None:
+    settings = Settings(home=tmp_path, database_url=database_url, role=Role.API)
+    async with running(settings, kinds={"fake": FakeKind()}) as platform:
+        who = await with_a_pool(platform)
+        project = ProjectId("default")
+        await platform.accounts.set_secret(who, project, "TOKEN", "value")
+        batch = tuple(
+            Submission(task=Task(name=f"task-{n}", run="true\n", secrets=("TOKEN",))) for n in range(3)
+        )
+        first = await platform.applications.submit(who, batch, idempotency_key="the-key")
+        await platform.accounts.delete_secret(who, project, "TOKEN")
+        again = await platform.applications.submit(who, batch, idempotency_key="the-key")
+        assert [job.id for job in again] == [job.id for job in first]
+        with pytest.raises(ConflictError, match="different submission"):
+            await platform.applications.submit(who, batch[:1], idempotency_key="the-key")
+        with pytest.raises(YunheError, match="TOKEN"):
+            await platform.applications.submit(who, batch, idempotency_key="another")

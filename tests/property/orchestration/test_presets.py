@@ -14,6 +14,8 @@ from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.decide import cost_per_hour_micros, decide
 from yunhe.scheduling.orchestration.model import Alternative, Decision, Demand, Placed, Policy
+from yunhe.scheduling.orchestration.reach import RTT_MS_PER_KM
+from yunhe.scheduling.orchestration.score import TERMS
 from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
 
 HOME = Place("home", 39.9, 116.4)
@@ -113,10 +115,26 @@ def test_balanced_is_on_the_pareto_front_and_follows_the_weights(
         better_or_equal = world.cost(i) <= world.cost(best) and world.distance(i) <= world.distance(best)
         strictly = world.cost(i) < world.cost(best) or world.distance(i) < world.distance(best)
         assert not (better_or_equal and strictly)
-    dear = chosen(ask(Policy.BALANCED, world, {"cost_per_hour": cost * 1000, "distance_km": distance}))
-    far = chosen(ask(Policy.BALANCED, world, {"cost_per_hour": cost, "distance_km": distance * 1000}))
-    assert world.cost(dear) <= world.cost(best)
-    assert world.distance(far) <= world.distance(best)
+    # What a unit of each term is worth is the product's to say; how much it counts is the caller's.
+    total = {
+        i: cost * TERMS["cost_per_hour"].worth * world.cost(i) / 1e6
+        + distance * TERMS["distance_km"].worth * world.distance(i)
+        + TERMS["latency_ms"].worth * TERMS["latency_ms"].weight * world.distance(i) * RTT_MS_PER_KM
+        for i in world.feasible()
+    }
+    assert total[best] == pytest.approx(min(total.values()))
+
+
+def test_other_weights_make_balanced_choose_another_pool() -> None:
+    dear_and_near, cheap_and_far = (4000, 2_000_000, 40.0, 116.0), (4000, 1_000_000, 30.0, 120.0)
+    world = World([dear_and_near, cheap_and_far])
+    choices = [
+        chosen(ask(Policy.BALANCED, world, {"cost_per_hour": cost, "distance_km": distance}))
+        for cost, distance in ((10.0, 0.1), (0.001, 10.0))
+    ]
+    nearest = min((0, 1), key=world.distance)
+    assert choices == [min((0, 1), key=world.cost), nearest]
+    assert choices[0] != choices[1]
 
 
 @given(worlds)

@@ -95,6 +95,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     projects: tuple[ProjectId, ...] | None = None
     """None: every project."""
+    ids: tuple[JobId, ...] = ()
     states: tuple[JobState, ...] = ()
     name: str = ""
     pool_id: PoolId | None = None

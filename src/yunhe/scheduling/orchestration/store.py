@@ -271,6 +271,8 @@ def read_jobs(connection: Connection, which: JobFilter) -> JobPage:
     query = sa.select(JOBS).order_by(JOBS.c.id.desc()).limit(which.limit + 1)
     if which.projects is not None:
         query = query.where(JOBS.c.project_id.in_(which.projects))
+    if which.ids:
+        query = query.where(JOBS.c.id.in_(which.ids))
     if which.states:
         query = query.where(JOBS.c.state.in_(which.states))
     if which.name:

@@ -11,7 +11,7 @@ from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError
 from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.interface import Orchestration
-from yunhe.scheduling.orchestration.jobs import Job, JobOrder, Mount, Step
+from yunhe.scheduling.orchestration.jobs import Job, JobFilter, JobOrder, Mount, Step
 from yunhe.scheduling.orchestration.model import Decision
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
@@ -56,11 +56,14 @@ class ApplicationService:
         for project_id in {submission.project_id for submission in submissions}:
             await self._accounts.authorize(who, Action.RUN, project_id, "submit")
             await self._accounts.require_project(project_id)
+        digest = hashlib.sha256(msgspec.json.encode(submissions)).hexdigest()
+        known = await self._known(who, idempotency_key, digest) if idempotency_key else ()
+        if known:
+            return known
         now = self._clock()
         ids = sorted(JobId(new_id("job", now)) for _ in submissions)  # a batch keeps its order in the queue
         orders = await self._orders(who, submissions, ids)  # refuses before the key is used up
         if idempotency_key:
-            digest = hashlib.sha256(msgspec.json.encode(submissions)).hexdigest()
             kept = await self._database.write(
                 lambda c: store.first_answer(c, who.user_id, idempotency_key, digest, (ids, now))
             )
@@ -68,6 +71,17 @@ class ApplicationService:
             if kept != ids:
                 orders = await self._orders(who, submissions, kept)
         return await self._orchestration.submit(orders)
+
+    async def _known(self, who: Principal, key: str, digest: str) -> tuple[Job, ...]:
+        """Return the jobs of an earlier call with this key, whatever its task names may have become since.
+
+        None: the key is new, or that call ended between its key and its jobs, which are made now.
+        """
+        kept = await self._database.read(lambda c: store.kept_answer(c, who.user_id, key, digest))
+        if not kept:
+            return ()
+        page = await self._orchestration.jobs(JobFilter(ids=tuple(kept), limit=len(kept)))
+        return tuple(sorted(page.jobs, key=lambda job: kept.index(job.id)))
 
     async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Decision:
         """Return where the task would go now."""

@@ -24,7 +24,7 @@ def first_answer(
 ) -> list[JobId]:
     """Return the job IDs this key stands for: *answer* the first time, what was kept every other time."""
     job_ids, now = answer
-    first = insert_if_missing(
+    insert_if_missing(
         connection,
         SUBMISSIONS,
         user_id=user_id,
@@ -33,10 +33,15 @@ def first_answer(
         job_ids=msgspec.json.encode(job_ids),
         at=now,
     )
-    if first:
-        return job_ids
+    return kept_answer(connection, user_id, key, body_digest)
+
+
+def kept_answer(connection: Connection, user_id: str, key: str, body_digest: str) -> list[JobId]:
+    """Return the job IDs this key stands for, none if it is new; refuse it if it stood for another body."""
     mine = (SUBMISSIONS.c.user_id == user_id) & (SUBMISSIONS.c.key == key)
-    row = connection.execute(sa.select(SUBMISSIONS).where(mine)).one()
+    row = connection.execute(sa.select(SUBMISSIONS).where(mine)).first()
+    if row is None:
+        return []
     if row.body_digest != body_digest:
         raise ConflictError(
             f"The idempotency key {key!r} was used for a different submission.",
