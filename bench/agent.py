@@ -128,9 +128,15 @@ async def one_first_line(engine: HostEngine, order: LaunchOrder) -> float:
     return took
 
 
+over: list[str] = []
+"""What was beyond its limit."""
+
+
 def judge(what: str, value: float, limit: float) -> None:
-    """Print whether a value is within its range."""
+    """Print whether a value is within its range, and remember if it is not."""
     print(f"     {'ok  ' if value <= limit else 'OVER'} {what}: {value:.2f} ≤ {limit:g}")
+    if value > limit:
+        over.append(what)
 
 
 def main() -> None:
@@ -140,6 +146,8 @@ def main() -> None:
     parser.add_argument("--over-s", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=20)
     anyio.run(measure, parser.parse_known_args()[0])
+    if over:
+        sys.exit(f"over its limit: {', '.join(over)}")
 
 
 async def measure(options: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ from yunhe.scheduling.orchestration.steps import REFUSED
 from yunhe.scheduling.orchestration.store import AllocationState
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS
 from yunhe.scheduling.perception.store import FEEDS
+from yunhe.storage import audit
 from yunhe.storage.database import Database
 from yunhe.trading.trades.chain import verify
 from yunhe.trading.trades.store import read_lines
@@ -94,6 +95,17 @@ def _books(connection: Connection, campaign: Campaign) -> list[str]:
             found.append(f"{row.id} ({row.ending}) has {finals[row.id]} final lines in the ledger")
         if row.ending == "done" and not row.log_bytes:
             found.append(f"{row.id} has no log")
+    return found + _audit(connection)
+
+
+def _audit(connection: Connection) -> list[str]:
+    """Return changes of which the audit log does not tell exactly once."""
+    told = Counter((row.action, row.subject) for row in connection.execute(sa.select(audit.LOG)))
+    found: list[str] = []
+    for job in connection.execute(sa.select(JOBS.c.id, JOBS.c.stop_requested)):
+        for action, expected in (("job submit", 1), ("job stop", int(job.stop_requested))):
+            if told[action, job.id] != expected:
+                found.append(f"{job.id} has {told[action, job.id]} lines of {action} in the audit log")
     return found
 
 

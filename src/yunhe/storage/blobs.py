@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 import sqlalchemy as sa
@@ -39,16 +39,29 @@ class Blobs:
         self._clock = clock
         self._limit_bytes = limit_bytes
 
-    async def put(self, scope: str, chunks: AsyncIterator[bytes], *, digest: str | None = None) -> BlobId:
-        """Keep what *chunks* yield and return its ID; with *digest*, only if that is its SHA-256."""
+    async def put(
+        self,
+        scope: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        digest: str | None = None,
+        also: Callable[[Connection], object] = lambda _: None,
+    ) -> BlobId:
+        """Keep what *chunks* yield and return its ID; with *digest*, only if that is its SHA-256.
+
+        What *also* writes is one with what makes the blob visible.
+        """
         upload = f"upload/{self._clock():.0f}/{secrets.token_hex(8)}"
         try:
             actual, size = await self._receive(upload, chunks)
             _check_digest(actual, digest)
             blob_id = BlobId(f"{scope}/{actual}")
-            await self._database.write(
-                lambda connection: _finish(connection, upload, blob_id, size, self._clock())
-            )
+
+            def finish(connection: Connection) -> None:
+                _finish(connection, upload, blob_id, size, self._clock())
+                also(connection)
+
+            await self._database.write(finish)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._database.write(lambda connection: _drop(connection, upload))

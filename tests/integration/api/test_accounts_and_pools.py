@@ -91,13 +91,29 @@ def test_a_pool_is_checked_drained_priced_and_removed(people: People) -> None:
     people.admin.remove_pool("west")
     with pytest.raises(NotFoundError):
         people.ann.pool("west")
-    done = [action for _, action, subject in actions(people) if subject == "west"]
-    assert done == ["pool remove", "pool resume", "pool drain", "price set", "pool add"]
+    lines = [entry for entry in people.admin.audit() if entry.subject in {"west", pool.id}]
+    assert [(line.action, line.outcome) for line in lines] == [
+        ("pool remove", "done"),
+        ("pool resume", "done"),
+        ("pool drain", "done"),
+        ("price set", "done"),
+        ("price set", "done"),
+        ("pool add", "done"),
+        ("pool add", "begun"),
+    ]
+    assert {line.user for line in lines} == {"admin"}
 
 
 def test_a_pool_whose_name_is_taken_is_refused(people: People) -> None:
     with pytest.raises(ConflictError, match="already"):
         list(people.admin.add_pool(PoolSpec(name="lab", kind="fake", target="elsewhere")))
+
+
+def test_a_pool_that_could_not_be_added_is_told_as_begun_and_failed(people: People) -> None:
+    with pytest.raises(ConflictError, match="not added"):
+        list(people.admin.add_pool(PoolSpec(name="none", kind="fake", target="none", options={"cpus": "-"})))
+    lines = [entry.outcome for entry in people.admin.audit() if entry.subject == "none"]
+    assert lines == ["failed", "begun"]
 
 
 def test_nobody_has_said_what_lab_charges(people: People) -> None:

@@ -3,7 +3,7 @@
 import hmac
 import secrets
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
@@ -27,6 +27,7 @@ from yunhe.control.plugins.supervisor import Supervisor
 from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError
+from yunhe.storage import audit
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
 
@@ -136,9 +137,11 @@ class Hosting:
                 active = check.ok and check.step == "called"
                 yield check
         finally:
-            if not active and not same:
+            if not same:
                 with anyio.CancelScope(shield=True):
-                    await self._let_go([process])
+                    await self._note(process, "done" if active else "failed")
+                    if not active:
+                        await self._let_go([process])
 
     def _read_folder(self, directory: str) -> Manifest:
         folder = Path(directory)
@@ -178,8 +181,21 @@ class Hosting:
             sealed_key=self._vault.seal(f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}"),
             added_at=self._clock(),
         )
-        await self._database.write(lambda connection: registry_store.write_process(connection, process))
+        await self._note(process, "begun", lambda c: registry_store.write_process(c, process))
         return process
+
+    async def _note(
+        self, process: Process, outcome: str, change: Callable[[Connection], None] = lambda _: None
+    ) -> None:
+        """Make a change and write down what has become of the adding of a plugin, or neither."""
+        by, now = audit.actor(), self._clock()
+
+        def write(connection: Connection) -> None:
+            change(connection)
+            told = {"outcome": outcome, "detail": process.directory}
+            audit.append(connection, by, now, "plugin add", process.plugin, **told)
+
+        await self._database.write(write)
 
     async def _until_active(self, process: Process) -> AsyncIterator[Check]:
         """Yield what becomes of a process: started, registered, called."""
@@ -236,7 +252,7 @@ class Hosting:
                 f"{len(plugin.pools)} pools are of kind {name}: {', '.join(plugin.pools[:5])}.",
                 remedy="Remove them first (yunhe pool rm), or remove the plugin with --force: they go offline.",
             )
-        await self._registry.dismiss(name)
+        await self._registry.dismiss(name, "forced" if force else "")
         await self._let_go(
             await self._database.read(
                 lambda connection: registry_store.read_processes(connection, plugin=name)

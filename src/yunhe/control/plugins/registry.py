@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 import msgspec
+from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import registry_store as store
 from yunhe.control.plugins.model import Heartbeat, InstanceState, PluginInstance, Registration
@@ -16,6 +17,7 @@ from yunhe.control.plugins.registry_store import Instance
 from yunhe.infrastructure.contract.manifest import Manifest, check_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError
+from yunhe.storage import audit
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
 
@@ -62,7 +64,14 @@ class Registry:
         is_new = known is None or known.digest != _digest(registration)
         if is_new:
             fresh = self._admit(key, registration, now)
-            await self._database.write(lambda connection: store.write_instance(connection, fresh, now))
+            by = audit.actor()
+
+            def admit(connection: Connection) -> None:
+                store.write_instance(connection, fresh, now)
+                detail = f"{instance} at {registration.address}"
+                audit.append(connection, by, now, "plugin register", plugin, detail=detail)
+
+            await self._database.write(admit)
             self._instances[key] = fresh
         self._heard_at[key] = self._unwritten[key] = now
         chosen = self.active(plugin)
@@ -115,14 +124,25 @@ class Registry:
 
     async def goodbye(self, plugin: str, instance: str) -> None:
         """Forget an instance that leaves; one that is not known has left already."""
-        await self._database.write(lambda connection: store.forget_instance(connection, plugin, instance))
+        by, now = audit.actor(), self._clock()
+
+        def forget(connection: Connection) -> None:
+            store.forget_instance(connection, plugin, instance)
+            audit.append(connection, by, now, "plugin goodbye", plugin, detail=instance)
+
+        await self._database.write(forget)
         for kept in (self._instances, self._heard_at, self._unwritten):
             kept.pop((plugin, instance), None)
 
-    async def dismiss(self, plugin: str) -> None:
+    async def dismiss(self, plugin: str, why: str = "") -> None:
         """Call no instance of a plugin any more; each is told to leave when it is next heard of."""
-        now = self._clock()
-        await self._database.write(lambda connection: store.dismiss_instances(connection, plugin, now))
+        by, now = audit.actor(), self._clock()
+
+        def dismiss(connection: Connection) -> None:
+            store.dismiss_instances(connection, plugin, now)
+            audit.append(connection, by, now, "plugin remove", plugin, detail=why)
+
+        await self._database.write(dismiss)
         await self.refresh(at_once=True)
 
     async def refresh(self, *, at_once: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Plugins: register pools, keep watch over them, and pass orders to their engines."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -48,11 +48,13 @@ from yunhe.kernel.errors import (
 from yunhe.kernel.ids import AllocationId, BlobId, PoolId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
+from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 P = TypeVar("P")
+T = TypeVar("T")
 ABOUT_EVERY_S = 30.0
 """How often an engine is asked what it is; what it has is asked with every look."""
 LET_GO_EVERY_S = 5.0
@@ -90,7 +92,9 @@ class PluginService:
         await self._kinds.check(spec)
         _check_name(spec.name)
         kind = self._kinds.kind(spec.kind)
-        pool_id = await self._database.write(lambda connection: self._intend(connection, spec))
+        pool_id = await self._write_audited(
+            lambda c: self._intend(c, spec), "pool add", spec.name, _what(spec), outcome="begun"
+        )
         failpoint("pool-after-intent")
         ok = False
         try:
@@ -100,10 +104,36 @@ class PluginService:
             if ok:
                 failpoint("pool-before-seen")
                 await self.look(pool_id, spec, closely=True)
+                await self._write_audited(lambda _: None, "pool add", spec.name, _what(spec))
         finally:
             if not ok:
                 with anyio.CancelScope(shield=True):
-                    await self._database.write(lambda connection: _forget_unconnected(connection, pool_id))
+                    await self._write_audited(
+                        lambda c: _forget_unconnected(c, pool_id),
+                        "pool add",
+                        spec.name,
+                        _what(spec),
+                        outcome="failed",
+                    )
+
+    async def _write_audited(
+        self,
+        work: Callable[[Connection], T],
+        action: str,
+        subject: str,
+        detail: str = "",
+        *,
+        outcome: str = "done",
+    ) -> T:
+        """Make a change and write its line of the audit log, or neither."""
+        by, now = audit.actor(), self._clock()
+
+        def write(connection: Connection) -> T:
+            made = work(connection)
+            audit.append(connection, by, now, action, subject, outcome=outcome, detail=detail)
+            return made
+
+        return await self._database.write(write)
 
     def _intend(self, connection: Connection, spec: PoolSpec) -> PoolId:
         """Write the pool before anything is sent to it; the same spec again finds its row."""
@@ -185,17 +215,25 @@ class PluginService:
         """Take no new work on a pool, or again."""
         pool = await self.pool(name_or_id)
         if not on and pool.state is PoolState.DRAINING:
-            await self._database.write(lambda c: store.set_state(c, pool.id, PoolState.READY))
+            await self._write_audited(
+                lambda c: store.set_state(c, pool.id, PoolState.READY), "pool resume", pool.spec.name
+            )
         elif on and pool.state is not PoolState.DRAINING:
-            await self._database.write(
-                lambda c: store.set_state(c, pool.id, PoolState.DRAINING, "drained by an operator")
+            await self._write_audited(
+                lambda c: store.set_state(c, pool.id, PoolState.DRAINING, "drained by an operator"),
+                "pool drain",
+                pool.spec.name,
             )
         return await self.pool(pool.id)
 
     async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
         """Take no new work on one node of a pool, or again."""
         pool, now = await self.pool(name_or_id), self._clock()
-        await self._database.write(lambda connection: store.cordon(connection, pool, node, on=on, now=now))
+        await self._write_audited(
+            lambda connection: store.cordon(connection, pool, node, on=on, now=now),
+            "node cordon" if on else "node uncordon",
+            f"{pool.spec.name}/{node}",
+        )
         return await self.pool(pool.id)
 
     async def remove(self, name_or_id: str, *, force: bool = False) -> None:
@@ -209,8 +247,11 @@ class PluginService:
                     f"Pool {pool.spec.name} still runs {len(busy)} of our jobs.",
                     remedy=f"Drain it and wait (yunhe pool drain {pool.spec.name}), or remove it with --force.",
                 )
-        await self._database.write(
-            lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id))
+        await self._write_audited(
+            lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id)),
+            "pool remove",
+            pool.spec.name,
+            "forced" if force else "",
         )
         self._let_go(pool.id)
 
@@ -342,6 +383,10 @@ class PluginService:
                 .values(state=PoolState.OFFLINE, reason=problem.problem)
             )
         )
+
+
+def _what(spec: PoolSpec) -> str:
+    return f"{spec.kind} {spec.target}".strip()
 
 
 def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:

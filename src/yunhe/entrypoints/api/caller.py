@@ -1,6 +1,5 @@
 """Who is calling, what they may do, and the note of what they did."""
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,13 @@ from yunhe.kernel.errors import (
     ForbiddenError,
     InvalidInputError,
     NotFoundError,
-    UnauthenticatedError,
 )
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.validation import nearest
 from yunhe.runtime.platform import Platform
 from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.trading.accounts.model import EVERY_PROJECT, Action, AuditEntry, Principal
+from yunhe.storage.audit import Actor, act_as
+from yunhe.trading.accounts.model import EVERY_PROJECT, Action, Principal
 
 ApiRequest = Request[Principal, str, State]
 """A request whose caller has been authenticated."""
@@ -31,17 +30,15 @@ ApiRequest = Request[Principal, str, State]
 async def authenticate(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
     """Return who holds the key in the ``Authorization`` header."""
     platform: Platform = connection.app.state.platform
-    return await platform.accounts.authenticate(key_in(connection))
+    who = await platform.accounts.authenticate(key_in(connection))
+    act_as(Actor(who.name, who.key_id))
+    return who
 
 
 def key_in(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """Return the key in the ``Authorization`` header."""
+    """Return the key in the ``Authorization`` header; empty: there is none."""
     scheme, _, key_text = connection.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not key_text.strip():
-        raise UnauthenticatedError(
-            "No key came with the request.", remedy="Send it as a header: Authorization: Bearer KEY."
-        )
-    return key_text.strip()
+    return key_text.strip() if scheme.lower() == "bearer" else ""
 
 
 async def require_key(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -102,20 +99,6 @@ class Caller:
         await self.authorize(Action.SEE, ProjectId(project), "project")
         await self.platform.accounts.require_project(ProjectId(project))
         return (ProjectId(project),)
-
-    async def audit(self, action: str, subject: str, project_id: str = "", detail: str = "") -> None:
-        """Note a change that was made."""
-        await self.platform.accounts.record(
-            AuditEntry(
-                at=time.time(),
-                user=self.who.name,
-                key_id=self.who.key_id,
-                action=action,
-                subject=subject,
-                project_id=project_id,
-                detail=detail,
-            )
-        )
 
 
 def provide_caller(request: ApiRequest) -> Caller:

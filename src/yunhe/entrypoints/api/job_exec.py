@@ -42,7 +42,6 @@ async def run_beside(job_id: FromPath[str], socket: Socket) -> None:
         job = await caller.job(job_id, Action.RUN)
         with anyio.fail_after(FIRST_MESSAGE_S):
             request = read_json((await socket.receive_text()).encode(), ExecRequest)
-        await caller.audit("job exec", job.id, job.project_id, " ".join(request.argv)[:200])
         async with caller.platform.orchestration.exec(job.id, request) as session:
             code = await _converse(socket, session)
         await socket.send_text(msgspec.json.encode({"exit": code}).decode())

@@ -51,13 +51,7 @@ async def submit_batch(
 async def _submit(caller: Caller, submissions: tuple[Submission, ...], key: str) -> tuple[Job, ...]:
     for project_id in dict.fromkeys(submission.project_id for submission in submissions):
         await caller.authorize(Action.RUN, project_id, "submit")
-    jobs = await caller.platform.applications.submit(caller.who, submissions, idempotency_key=key)
-    for project_id in dict.fromkeys(job.project_id for job in jobs):
-        ids = [job.id for job in jobs if job.project_id == project_id]
-        subject = ids[0] if len(ids) == 1 else f"{len(ids)} jobs"
-        detail = "" if len(ids) == 1 else f"{ids[0]} … {ids[-1]}"
-        await caller.audit("job submit", subject, project_id, detail)
-    return jobs
+    return await caller.platform.applications.submit(caller.who, submissions, idempotency_key=key)
 
 
 @get("/jobs")
@@ -94,19 +88,14 @@ async def job(job_id: FromPath[str], caller: TheCaller) -> Job:
 async def stop(job_id: FromPath[str], caller: TheCaller) -> Job:
     """Ask a job to end; one that has ended stays as it is."""
     found = await caller.job(job_id, Action.RUN)
-    stopped = await caller.platform.orchestration.stop(found.id)
-    await caller.audit("job stop", found.id, found.project_id)
-    return stopped
+    return await caller.platform.orchestration.stop(found.id)
 
 
 @post("/jobs/{job_id:str}/resize", status_code=200)
 async def resize(job_id: FromPath[str], data: JSONBody[Resources], caller: TheCaller) -> Job:
     """Change a running job's limits in place; what is zero or absent stays as it is."""
     found = await caller.job(job_id, Action.RUN)
-    resized = await caller.platform.orchestration.resize(found.id, data)
-    detail = f"cpu_millis={data.cpu_millis} memory_mib={data.memory_mib}"
-    await caller.audit("job resize", found.id, found.project_id, detail)
-    return resized
+    return await caller.platform.orchestration.resize(found.id, data)
 
 
 @get("/jobs/{job_id:str}/explain")

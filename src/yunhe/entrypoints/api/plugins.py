@@ -24,6 +24,7 @@ from yunhe.entrypoints.wire import PluginFolder, Plugins
 from yunhe.kernel.errors import ConflictError, ForbiddenError
 from yunhe.kernel.ids import UserId
 from yunhe.runtime.platform import Platform
+from yunhe.storage.audit import Actor, act_as
 from yunhe.trading.accounts.model import EVERY_PROJECT, Action, Principal
 
 
@@ -65,7 +66,6 @@ async def _added(
         raise ConflictError(
             f"The plugin in {folder.directory} does not serve; {why}.", remedy=last.remedy if last else ""
         )
-    await caller.audit("plugin add", name, detail=folder.directory)
     yield event("plugin", await caller.platform.plugins.plugin(name))
 
 
@@ -74,7 +74,6 @@ async def remove(name: FromPath[str], caller: TheCaller, *, force: FromQuery[boo
     """Call a plugin no more and let it leave; refused while pools are of its kind, unless ``force``."""
     await caller.authorize_everywhere(Action.POOLS, name)
     await caller.platform.plugins.remove_plugin(name, force=force)
-    await caller.audit("plugin remove", name, detail="forced" if force else "")
 
 
 async def require_registrar(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -89,6 +88,7 @@ async def require_registrar(connection: ASGIConnection[Any, Any, Any, Any], _: B
         raise ForbiddenError(f"This key registers {own} alone.", remedy=f"Register as {own}.")
     else:
         who = Principal(user_id=UserId(""), name=f"plugin {own}", key_id="", memberships=())
+        act_as(Actor(who.name))
     connection.scope["user"] = who
 
 
@@ -98,10 +98,7 @@ async def register(
 ) -> Heartbeat:
     """Register an instance of a plugin, and again with every heartbeat; one that is superseded should leave."""
     caller = Caller(request.app.state.platform, request.user)
-    told = await caller.platform.plugins.register_plugin(name, instance, data)
-    if told.registered:
-        await caller.audit("plugin register", name, detail=f"{instance} at {data.address}")
-    return told
+    return await caller.platform.plugins.register_plugin(name, instance, data)
 
 
 @delete("/plugins/{name:str}/instances/{instance:str}")
@@ -109,7 +106,6 @@ async def goodbye(name: FromPath[str], instance: FromPath[str], request: ApiRequ
     """Forget an instance that leaves."""
     caller = Caller(request.app.state.platform, request.user)
     await caller.platform.plugins.dismiss_instance(name, instance)
-    await caller.audit("plugin goodbye", name, detail=instance)
 
 
 router = Router("/", route_handlers=[plugins, plugin, add, remove], tags=["plugins"])

@@ -43,7 +43,6 @@ async def _added(
     if last is None or not last.ok:
         raise _not_added(spec, last)
     pool = await caller.platform.plugins.pool(spec.name)
-    await caller.audit("pool add", spec.name, detail=f"{spec.kind} {spec.target}".strip())
     if spec.prices is not None:
         await caller.platform.trades.publish_prices(pool.id, spec.prices)
     yield event("pool", pool)
@@ -97,9 +96,7 @@ async def _checked(
 async def drain(pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True) -> Pool:
     """Take no new work on a pool (``on=true``), or take it again (``on=false``)."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    drained = await caller.platform.plugins.drain(pool, on=on)
-    await caller.audit("pool drain" if on else "pool resume", drained.spec.name)
-    return drained
+    return await caller.platform.plugins.drain(pool, on=on)
 
 
 @post("/pools/{pool:str}/nodes/{node:str}/cordon", status_code=200)
@@ -108,9 +105,7 @@ async def cordon(
 ) -> Pool:
     """Take no new work on one node of a pool (``on=true``), or take it again (``on=false``)."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    changed = await caller.platform.plugins.cordon(pool, node, on=on)
-    await caller.audit("node cordon" if on else "node uncordon", f"{changed.spec.name}/{node}")
-    return changed
+    return await caller.platform.plugins.cordon(pool, node, on=on)
 
 
 @get("/graph")
@@ -124,7 +119,6 @@ async def remove(pool: FromPath[str], caller: TheCaller, *, force: FromQuery[boo
     """Forget a pool that has no work left; with ``force``, even if it has or does not answer."""
     await caller.authorize_everywhere(Action.POOLS, pool)
     await caller.platform.plugins.remove(pool, force=force)
-    await caller.audit("pool remove", pool, detail="forced" if force else "")
 
 
 @get("/pools/{pool:str}/prices")
@@ -145,9 +139,7 @@ async def set_prices(pool: FromPath[str], data: JSONBody[PriceTerms], caller: Th
     """Set what a pool charges from now on."""
     await caller.authorize_everywhere(Action.PRICES, pool)
     found = await caller.platform.plugins.pool(pool)
-    published = await caller.platform.trades.publish_prices(found.id, data.high, data.tiers)
-    await caller.audit("price set", found.spec.name, detail=f"version {published.version}")
-    return published
+    return await caller.platform.trades.publish_prices(found.id, data.high, data.tiers)
 
 
 router = Router(

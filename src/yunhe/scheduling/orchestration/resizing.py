@@ -6,7 +6,7 @@ from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.interface import Plugins
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
-from yunhe.kernel.ids import JobId, NodeId
+from yunhe.kernel.ids import JobId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
 from yunhe.observability.failpoints import failpoint
@@ -20,8 +20,11 @@ from yunhe.storage.database import Database, insert_if_missing
 
 def intend(
     connection: Connection, job_id: JobId, wanted: Resources, totals: dict[NodeId, Resources], now: float
-) -> None:
-    """Write down that a job shall have *wanted*, and hold the room for it; zero in a dimension keeps it."""
+) -> ProjectId:
+    """Write down that a job shall have *wanted*, and hold the room for it; zero in a dimension keeps it.
+
+    Return the job's project.
+    """
     job = store.read_job(connection, job_id)
     if job.state is not JobState.RUNNING:
         raise ConflictError(
@@ -61,6 +64,7 @@ def intend(
         )
     store.update_allocation(connection, attempt.allocation_id, held=msgspec.json.encode(held))
     outbox.append(connection, JOB_ASKED, job_id, now, {"resize": True})
+    return job.project_id
 
 
 async def carry_out(database: Database, plugins: Plugins, held: store.Held, now: float) -> None:

@@ -32,7 +32,7 @@ from yunhe.scheduling.orchestration.model import Decision, Demand
 from yunhe.scheduling.orchestration.states import FINAL, JobState
 from yunhe.scheduling.orchestration.tables import JOBS
 from yunhe.scheduling.perception.interface import Perception
-from yunhe.storage import outbox
+from yunhe.storage import audit, outbox
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 from yunhe.storage.notices import Notices
@@ -65,10 +65,10 @@ class OrchestrationService:
 
     async def submit(self, orders: tuple[JobOrder, ...]) -> tuple[Job, ...]:
         """Accept every order, or none."""
-        now = self._clock()
+        now, by = self._clock(), audit.actor()
 
         def write(connection: Connection) -> tuple[Job, ...]:
-            jobs = store.insert_jobs(connection, orders, now)
+            jobs = store.insert_jobs(connection, orders, now, by)
             failpoint("submit-before-commit")
             return jobs
 
@@ -92,12 +92,13 @@ class OrchestrationService:
 
     async def stop(self, job_id: JobId) -> Job:
         """Ask a job to end."""
-        now = self._clock()
+        now, by = self._clock(), audit.actor()
 
         def write(connection: Connection) -> Job:
             job = store.read_job(connection, job_id)
             if job.state in FINAL or job.stop_requested:
                 return job
+            audit.append(connection, by, now, "job stop", job_id, project_id=job.project_id)
             ended = connection.execute(
                 JOBS.update()
                 .where(JOBS.c.id == job_id, JOBS.c.state == JobState.PENDING)
@@ -122,8 +123,14 @@ class OrchestrationService:
         totals: dict[NodeId, Resources] = {
             node.id: node.total for pool in await self._plugins.pools() for node in pool.nodes
         }
-        now = self._clock()
-        await self._database.write(lambda c: resizing.intend(c, job_id, resources, totals, now))
+        now, by = self._clock(), audit.actor()
+        detail = f"cpu_millis={resources.cpu_millis} memory_mib={resources.memory_mib}"
+
+        def intend(connection: Connection) -> None:
+            project_id = resizing.intend(connection, job_id, resources, totals, now)
+            audit.append(connection, by, now, "job resize", job_id, project_id=project_id, detail=detail)
+
+        await self._database.write(intend)
         failpoint("resize-after-intent")
         self._notices.poke()
         with anyio.move_on_after(RESIZE_WAIT_S):
@@ -244,6 +251,11 @@ class OrchestrationService:
     async def exec(self, job_id: JobId, request: ExecRequest) -> AsyncGenerator[ExecSession]:
         """Run a command beside a running job."""
         attempt = await self._running(job_id)
+        by, now, words = audit.actor(), self._clock(), " ".join(request.argv)[:200]
+        project_id = (await self.job(job_id)).project_id
+        await self._database.write(
+            lambda c: audit.append(c, by, now, "job exec", job_id, project_id=project_id, detail=words)
+        )
         async with self._plugins.exec(attempt.pool_id, attempt.allocation_id, request) as session:
             yield session
 

@@ -25,7 +25,7 @@ from yunhe.scheduling.orchestration.jobs import Attempt, Job, JobFilter, JobOrde
 from yunhe.scheduling.orchestration.model import Demand
 from yunhe.scheduling.orchestration.states import JobState, follow
 from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS, LOGS, WAITS
-from yunhe.storage import leases, outbox
+from yunhe.storage import audit, leases, outbox
 from yunhe.storage.database import AnyRow, insert_if_missing, insert_missing
 
 WAITS_KEPT_S = 86400.0
@@ -82,7 +82,9 @@ def shape_of(demand: Demand) -> str:
     return hashlib.blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
-def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) -> tuple[Job, ...]:
+def insert_jobs(
+    connection: Connection, orders: Iterable[JobOrder], now: float, by: audit.Actor | None = None
+) -> tuple[Job, ...]:
     """Write new jobs and return them; those whose ID is known already are returned as they are."""
     wanted = {order.demand.job_id: order for order in orders}
     new = insert_missing(connection, JOBS, [_new_row(order, now) for order in wanted.values()])
@@ -93,9 +95,19 @@ def insert_jobs(connection: Connection, orders: Iterable[JobOrder], now: float) 
     }
     if facts:
         outbox.append_many(connection, JOB_CHANGED, now, facts)
+        _audit(connection, [wanted[JobId(job_id)] for job_id in facts], now, by)
     known = [job_id for job_id in wanted if job_id not in new]
     before = {job.id: job for job in read_many(connection, known)} if known else {}
     return tuple(before.get(job_id) or _new_job(order, now) for job_id, order in wanted.items())
+
+
+def _audit(connection: Connection, orders: list[JobOrder], now: float, by: audit.Actor | None) -> None:
+    """Write a line for each project that jobs were submitted to."""
+    for project_id in dict.fromkeys(order.demand.project_id for order in orders):
+        ids = [order.demand.job_id for order in orders if order.demand.project_id == project_id]
+        subject = ids[0] if len(ids) == 1 else f"{len(ids)} jobs"
+        detail = "" if len(ids) == 1 else f"{ids[0]} … {ids[-1]}"
+        audit.append(connection, by, now, "job submit", subject, project_id=project_id, detail=detail)
 
 
 def _new_job(order: JobOrder, now: float) -> Job:

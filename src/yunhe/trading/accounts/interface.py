@@ -5,7 +5,6 @@ from typing import Protocol
 from yunhe.kernel.ids import ProjectId
 from yunhe.trading.accounts.model import (
     Action,
-    AuditEntry,
     AuditPage,
     Key,
     Member,
@@ -86,10 +85,6 @@ class Accounts(Protocol):
 
     async def sealed_secrets(self, project_id: ProjectId, names: tuple[str, ...]) -> dict[str, str]:
         """Return the secrets still encrypted, or raise ``InvalidInputError`` naming those that do not exist."""
-        ...
-
-    async def record(self, entry: AuditEntry) -> None:
-        """Append to the audit log."""
         ...
 
     async def audit(self, who: Principal, *, cursor: str | None = None, limit: int = 50) -> AuditPage:

@@ -107,7 +107,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str = ""
     project_id: str = ""
     outcome: str = "done"
-    """``done`` or ``denied``."""
+    """``done`` or ``denied``; what takes several steps is ``begun``, and then ``done`` or ``failed``."""
     detail: str = ""
 
 

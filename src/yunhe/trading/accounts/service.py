@@ -18,13 +18,14 @@ from yunhe.kernel.errors import (
 from yunhe.kernel.ids import ProjectId, UserId, new_id
 from yunhe.kernel.validation import nearest
 from yunhe.observability.failpoints import failpoint
+from yunhe.storage import audit
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
 from yunhe.trading.accounts import store
+from yunhe.trading.accounts.denials import Denials
 from yunhe.trading.accounts.model import (
     EVERY_PROJECT,
     Action,
-    AuditEntry,
     AuditPage,
     Key,
     Member,
@@ -37,6 +38,8 @@ from yunhe.trading.accounts.model import (
 from yunhe.trading.accounts.policy import NEEDS, may, role_in
 
 KEY_PREFIX = "yk_"
+NOBODY = "–"
+"""Stands in the audit log for whoever came without a key that is known."""
 DEFAULT_PROJECT = ProjectId("default")
 SECRET_LIMIT_BYTES = 64 * 1024
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -55,6 +58,7 @@ class AccountService:
         self._clock = clock
         self._known_projects: set[ProjectId] = set()
         self._remembered: dict[str, tuple[float, Principal]] = {}
+        self._denials = Denials()
 
     async def bootstrap(self, leave: Callable[[str], None]) -> None:
         """Make the first project, user and key on an empty platform; *leave* puts the key where its owner finds it.
@@ -87,7 +91,12 @@ class AccountService:
         failpoint("first-key-after-commit")
 
     async def authenticate(self, key_text: str) -> Principal:
-        """Return who holds the key."""
+        """Return who holds the key; whom it does not open is audited, a line a minute for each key."""
+        if not key_text:
+            await self._deny(audit.Actor(NOBODY), "No key came with the request.")
+            raise UnauthenticatedError(
+                "No key came with the request.", remedy="Send it as a header: Authorization: Bearer KEY."
+            )
         now, digest = self._clock(), store.digest_of(key_text)
         until, known = self._remembered.get(digest, (0.0, None))
         if known is not None and now < until:
@@ -99,16 +108,21 @@ class AccountService:
             key = connection.execute(sa.select(store.KEYS).where(store.KEYS.c.digest == digest)).first()
             if key is None:
                 return None, None, "The key is not known."
+            holder = store.principal_of(connection, key)
             if key.revoked_at is not None:
-                return None, None, "The key has been revoked."
+                return holder, None, "The key has been revoked."
             if key.expires_at is not None and key.expires_at <= now:
-                return None, None, "The key has expired."
+                return holder, None, "The key has expired."
             stale = key.last_used_at is None or key.last_used_at < now - _USED_RESOLUTION_S
             good_until.append(min(now + _REMEMBERED_S, key.expires_at or now + _REMEMBERED_S))
-            return store.principal_of(connection, key), key.id if stale else None, ""
+            return holder, key.id if stale else None, ""
 
         principal, stale_key, problem = await self._database.read(look)
-        if principal is None:
+        if principal is None or problem:
+            nobody = audit.Actor(NOBODY)
+            await self._deny(
+                nobody if principal is None else audit.Actor(principal.name, principal.key_id), problem
+            )
             raise UnauthenticatedError(
                 problem, remedy="Log in with a valid key: yunhe login, or yunhe token create."
             )
@@ -123,6 +137,16 @@ class AccountService:
         self._remembered[digest] = (good_until[-1], principal)
         return principal
 
+    async def _deny(self, by: audit.Actor, problem: str) -> None:
+        """Note that a key opened nothing; who knocks without end must not fill the log."""
+        now = self._clock()
+        before = self._denials.count(by, problem, now)
+        if before is not None:
+            since = f" {before} more since the last line." if before else ""
+            await self._database.write(
+                lambda c: audit.append(c, by, now, "authenticate", outcome="denied", detail=problem + since)
+            )
+
     async def authorize(
         self, who: Principal, action: Action, project_id: ProjectId, subject: str = ""
     ) -> None:
@@ -132,7 +156,9 @@ class AccountService:
         where = "the platform" if project_id == EVERY_PROJECT else f"project {project_id}"
         has = role_in(who, project_id)
         detail = f"needs {NEEDS[action]} on {where}, has {has or 'no role'}"
-        await self.record(self._entry(who, action, subject, project_id, outcome="denied", detail=detail))
+        await self._database.write(
+            lambda c: self._note(c, who, action, subject, project_id, outcome="denied", detail=detail)
+        )
         raise ForbiddenError(
             f"{who.name} may not do this on {where}: it needs the role {NEEDS[action]}.",
             remedy="Ask an admin to give you the role: yunhe project add PROJECT USER --role ROLE.",
@@ -160,7 +186,7 @@ class AccountService:
             row = store.ensure(
                 connection, store.PROJECTS, store.PROJECTS.c.id == project_id, id=project_id, created_at=now
             )
-            store.append_audit(connection, self._entry(who, "project create", project_id, project_id))
+            self._note(connection, who, "project create", project_id, project_id)
             return store.to_project(row)
 
         return await self._database.write(create)
@@ -207,7 +233,7 @@ class AccountService:
             connection.execute(
                 store.MEMBERS.insert().values(project_id=project_id, user_id=found.id, role=role)
             )
-            store.append_audit(connection, self._entry(who, "member set", user, project_id, detail=role))
+            self._note(connection, who, "member set", user, project_id, detail=role)
             return Member(user_id=UserId(found.id), name=user, role=role)
 
         self._remembered.clear()
@@ -224,7 +250,7 @@ class AccountService:
                     store.MEMBERS.c.project_id == project_id, store.MEMBERS.c.user_id == user_id
                 )
             )
-            store.append_audit(connection, self._entry(who, "member remove", user, project_id))
+            self._note(connection, who, "member remove", user, project_id)
 
         self._remembered.clear()
         await self._database.write(take)
@@ -253,9 +279,7 @@ class AccountService:
                         remedy="Add them to a project first: yunhe project add PROJECT USER --role ROLE.",
                     )
             new = self._new_key(connection, UserId(user_id), name, expires_in_s)
-            store.append_audit(
-                connection, self._entry(who, "key create", new.key.id, detail=user or who.name)
-            )
+            self._note(connection, who, "key create", new.key.id, detail=user or who.name)
             return new
 
         return await self._database.write(create)
@@ -285,7 +309,7 @@ class AccountService:
                 .where(store.KEYS.c.id == key_id, store.KEYS.c.revoked_at.is_(None))
                 .values(revoked_at=now)
             )
-            store.append_audit(connection, self._entry(who, "key revoke", key_id))
+            self._note(connection, who, "key revoke", key_id)
             return store.to_key(
                 connection.execute(sa.select(store.KEYS).where(store.KEYS.c.id == key_id)).one()
             )
@@ -308,7 +332,7 @@ class AccountService:
                     project_id=project_id, name=name, sealed=sealed, updated_at=now, updated_by=who.name
                 )
             )
-            store.append_audit(connection, self._entry(who, "secret set", name, project_id))
+            self._note(connection, who, "secret set", name, project_id)
             return SecretInfo(name=name, project_id=project_id, updated_at=now, updated_by=who.name)
 
         return await self._database.write(keep)
@@ -334,7 +358,7 @@ class AccountService:
                     store.SECRETS.c.project_id == project_id, store.SECRETS.c.name == name
                 )
             )
-            store.append_audit(connection, self._entry(who, "secret delete", name, project_id))
+            self._note(connection, who, "secret delete", name, project_id)
 
         await self._database.write(forget)
 
@@ -355,16 +379,12 @@ class AccountService:
             )
         return found
 
-    async def record(self, entry: AuditEntry) -> None:
-        """Append to the audit log."""
-        await self._database.write(lambda connection: store.append_audit(connection, entry))
-
     async def audit(self, who: Principal, *, cursor: str | None = None, limit: int = 50) -> AuditPage:
         """Return the audit log, newest first."""
         await self.authorize(who, Action.AUDIT, EVERY_PROJECT, "audit")
-        query = sa.select(store.AUDIT).order_by(store.AUDIT.c.seq.desc()).limit(limit + 1)
+        query = sa.select(audit.LOG).order_by(audit.LOG.c.seq.desc()).limit(limit + 1)
         if cursor:
-            query = query.where(store.AUDIT.c.seq < _cursor(cursor))
+            query = query.where(audit.LOG.c.seq < _cursor(cursor))
         rows = await self._database.read(lambda connection: list(connection.execute(query)))
         entries = tuple(store.to_audit(row) for row in rows[:limit])
         return AuditPage(entries=entries, next_cursor=str(entries[-1].seq) if len(rows) > limit else None)
@@ -403,8 +423,9 @@ class AccountService:
                 remedy=f"{hint} first: yunhe project create {project_id}.",
             )
 
-    def _entry(
+    def _note(  # noqa: PLR0913 - one for each column
         self,
+        connection: Connection,
         who: Principal,
         action: str,
         subject: str,
@@ -412,13 +433,14 @@ class AccountService:
         *,
         outcome: str = "done",
         detail: str = "",
-    ) -> AuditEntry:
-        return AuditEntry(
-            at=self._clock(),
-            user=who.name,
-            key_id=who.key_id,
-            action=action,
-            subject=subject,
+    ) -> None:
+        by = audit.Actor(who.name, who.key_id)
+        audit.append(
+            connection,
+            by,
+            self._clock(),
+            action,
+            subject,
             project_id=project_id,
             outcome=outcome,
             detail=detail,

@@ -60,22 +60,6 @@ SECRETS = sa.Table(
     sa.Column("updated_at", sa.Float, nullable=False),
     sa.Column("updated_by", sa.String(64), nullable=False),
 )
-AUDIT = sa.Table(
-    "account_audit",
-    metadata,
-    sa.Column(
-        "seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True
-    ),
-    sa.Column("at", sa.Float, nullable=False),
-    sa.Column("user", sa.String(64), nullable=False),
-    sa.Column("key_id", sa.String(40), nullable=False),
-    sa.Column("action", sa.String(64), nullable=False),
-    sa.Column("subject", sa.String(200), nullable=False),
-    sa.Column("project_id", sa.String(64), nullable=False),
-    sa.Column("outcome", sa.String(16), nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-    sqlite_autoincrement=True,
-)
 
 
 def digest_of(key_text: str) -> str:
@@ -147,20 +131,4 @@ def to_audit(row: AnyRow) -> AuditEntry:
         project_id=row.project_id,
         outcome=row.outcome,
         detail=row.detail,
-    )
-
-
-def append_audit(connection: Connection, entry: AuditEntry) -> None:
-    """Write one line of the audit log."""
-    connection.execute(
-        AUDIT.insert().values(
-            at=entry.at,
-            user=entry.user,
-            key_id=entry.key_id,
-            action=entry.action,
-            subject=entry.subject[:200],
-            project_id=entry.project_id,
-            outcome=entry.outcome,
-            detail=entry.detail,
-        )
     )

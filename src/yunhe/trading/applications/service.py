@@ -13,6 +13,7 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.orchestration.jobs import Job, JobFilter, JobOrder, Mount, Step
 from yunhe.scheduling.orchestration.model import Decision
+from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 from yunhe.trading.accounts.interface import Accounts
@@ -97,7 +98,13 @@ class ApplicationService:
         await self._accounts.authorize(who, Action.RUN, project_id, "upload")
         await self._accounts.require_project(project_id)
         _check_digest(digest)
-        return await self._blobs.put(archive_scope(project_id), chunks, digest=digest)
+        by, now = audit.actor(), self._clock()
+        return await self._blobs.put(
+            archive_scope(project_id),
+            chunks,
+            digest=digest,
+            also=lambda c: audit.append(c, by, now, "upload", digest, project_id=project_id),
+        )
 
     async def has_upload(self, who: Principal, project_id: ProjectId, digest: str) -> bool:
         """Return whether the project uploaded this archive already."""

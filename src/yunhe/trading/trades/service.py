@@ -16,7 +16,7 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.events import ALLOCATION_METERED, AllocationMetered
 from yunhe.scheduling.perception.interface import Perception
-from yunhe.storage import outbox
+from yunhe.storage import audit, outbox
 from yunhe.storage.database import Database
 from yunhe.trading.trades import store
 from yunhe.trading.trades.bill import DEFAULT_CURRENCY, bill
@@ -46,7 +46,7 @@ class TradeService:
         self, pool_id: PoolId, high: Prices, tiers: dict[Tier, Prices] | None = None
     ) -> PriceList:
         """Set what a pool charges from now on; the same prices again change nothing."""
-        wanted = tier_prices(high, tiers)
+        wanted, by = tier_prices(high, tiers), audit.actor()
 
         def publish(connection: Connection) -> PriceList:
             known = store.read_price_list(connection, pool_id)
@@ -59,6 +59,9 @@ class TradeService:
                 tiers=wanted,
             )
             store.write_price_list(connection, prices)
+            audit.append(
+                connection, by, prices.since, "price set", pool_id, detail=f"version {prices.version}"
+            )
             return prices
 
         prices = await self._database.write(publish)
