@@ -19,6 +19,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--apart", action="store_true", help="encode every call between sub-modules, on PostgreSQL"
+    )
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("drives"):
         item.user_properties.extend(("drives", name) for name in mark.args)

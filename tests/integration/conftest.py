@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import apart
 from postgres import new_database, postgres_server
 
 
@@ -13,6 +14,12 @@ from postgres import new_database, postgres_server
 def postgres() -> Generator[str]:
     with postgres_server() as socket_folder:
         yield socket_folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def far_apart(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--apart"):
+        apart.begin(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 
+import apart
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.entrypoints.api.app import create_app
 from yunhe.entrypoints.api.serve import Server, listen
@@ -45,7 +46,7 @@ def free_port() -> int:
 @contextmanager
 def serving(home: Path, **settings: object) -> Generator[Served]:
     """Serve the platform below *home* until the block ends."""
-    told = Settings(home=home, port=free_port(), **settings)  # pyright: ignore[reportArgumentType]
+    told = apart.settings(home, port=free_port(), **settings)
     engines = FakeKind()
     ready = threading.Event()
     found: list[tuple[Platform, Server]] = []

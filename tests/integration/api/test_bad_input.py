@@ -320,7 +320,7 @@ def denials(people: People) -> int:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_it_is_refused_and_nothing_has_changed(case: Case, served: Served, people: People, ask: Ask) -> None:
-    before, denied = state_of(served.settings.home), denials(people)
+    before, denied = state_of(served.settings), denials(people)
     answer = ask(case)
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (case.status, case.code), problem
@@ -333,7 +333,7 @@ def test_it_is_refused_and_nothing_has_changed(case: Case, served: Served, peopl
         if case.meant:
             assert found[case.field]["did_you_mean"] == case.meant
     assert "hunter2" not in answer.text
-    assert state_of(served.settings.home) == before
+    assert state_of(served.settings) == before
     assert denials(people) in ({denied, denied + 1} if case.audited is None else {denied + case.audited})
 
 
@@ -350,7 +350,7 @@ def test_another_projects_job_is_not_there(served: Served, people: People, ask: 
         Submission(task=Task(run="true", resources=ResourceSpec(cpus=64)), project_id=BLUE)
     )
     until_explained(people, job.id)
-    before, denied = state_of(served.settings.home), denials(people)
+    before, denied = state_of(served.settings), denials(people)
     paths = ["", "/events", "/logs", "/explain", "/outputs", "/usage", "/files?path=a"]
     answers = [ask(Case("", "GET", f"/v1/jobs/{job.id}{path}", 404, "", who="bob")) for path in paths]
     answers += [
@@ -361,7 +361,7 @@ def test_another_projects_job_is_not_there(served: Served, people: People, ask: 
     for answer in answers:
         assert answer.status_code == 404
         assert answer.json()["detail"].replace(job.id, "job_absent") == absent["detail"]
-    assert state_of(served.settings.home) == before
+    assert state_of(served.settings) == before
     assert denials(people) == denied + len(answers)
     people.ann.stop(job.id)
 
@@ -380,12 +380,12 @@ def test_files_outside_of_a_job_are_refused(path: str, people: People, ask: Ask)
 def test_an_expired_key_opens_nothing(served: Served, people: People, ask: Ask) -> None:
     key = people.ann.create_key("short", expires_in_s=0.2)
     time.sleep(0.3)
-    before, denied = state_of(served.settings.home), denials(people)
+    before, denied = state_of(served.settings), denials(people)
     answer, *_ = [ask(Case("", "POST", "/v1/jobs", 401, "", json=task(), who=key.text)) for _ in range(3)]
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
     assert "expired" in answer.json()["detail"]
     assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert state_of(served.settings.home) == before
+    assert state_of(served.settings) == before
     assert denials(people) == denied + 1, "who knocks again within a minute has no line of their own"
     line = next(entry for entry in people.admin.audit() if entry.outcome == "denied")
     assert (line.user, line.key_id, line.action) == ("ann", key.key.id, "authenticate")
@@ -418,13 +418,13 @@ def test_a_replayed_key_returns_the_first_answer_or_is_refused(
     first = submit(body)
     assert first.status_code == 201
     until_explained(people, first.json()["id"])
-    before = state_of(served.settings.home)
+    before = state_of(served.settings)
     again = submit(body)
     assert again.status_code == 201
     assert {**again.json(), "reason": ""} == {**first.json(), "reason": ""}  # as it is now, not as it was
     other = submit(task(resources={"cpus": 65}))
     assert (other.status_code, other.json()["code"]) == (409, "conflict")
-    assert state_of(served.settings.home) == before
+    assert state_of(served.settings) == before
     people.admin.set_member("blue", "ben", Role.MEMBER)
     bens = people.admin.create_key("bens", user="ben").text
     assert submit(body, who=bens).json()["id"] != first.json()["id"]
@@ -433,14 +433,14 @@ def test_a_replayed_key_returns_the_first_answer_or_is_refused(
 
 
 def test_an_idempotency_key_that_is_too_long_is_refused(served: Served, people: People, ask: Ask) -> None:
-    before = state_of(served.settings.home)
+    before = state_of(served.settings)
     answer = ask(Case("", "POST", "/v1/jobs", 400, "", json=task(), headers={"Idempotency-Key": "k" * 500}))
     assert answer.status_code == 400
-    assert state_of(served.settings.home) == before
+    assert state_of(served.settings) == before
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(served: Served, people: People) -> None:
-    before = state_of(served.settings.home)
+    before = state_of(served.settings)
     with socket.create_connection(("127.0.0.1", served.settings.port)) as connection:
         head = (
             f"PUT /v1/projects/blue/uploads/{DIGEST} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n"
@@ -449,6 +449,6 @@ def test_an_upload_that_breaks_off_leaves_nothing(served: Served, people: People
         connection.sendall(head.encode() + b"x" * 5000)
         time.sleep(0.3)
     deadline = time.monotonic() + 5
-    while state_of(served.settings.home) != before and time.monotonic() < deadline:
+    while state_of(served.settings) != before and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert state_of(served.settings.home) == before
+    assert state_of(served.settings) == before

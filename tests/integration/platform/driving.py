@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import sqlalchemy as sa
 
+import apart
 from yunhe.control.plugins.in_process import in_process
 from yunhe.control.plugins.model import PoolSpec, Step
 from yunhe.control.plugins.service import PluginService
@@ -131,8 +132,8 @@ class Rig:
 
 @asynccontextmanager
 async def rig(folder: Path) -> AsyncGenerator[Rig]:
-    """Run a driver on a fresh SQLite; placing and releasing is up to the test."""
-    url = f"sqlite:///{folder / 'yunhe.db'}"
+    """Run a driver on a fresh database; placing and releasing is up to the test."""
+    url = apart.database_url(folder)
     database, gated = Database(url), GatedDatabase(url)
     await migrate(database)
     kind, blobs = FakeKind(), Blobs(database, system_clock, 1 << 20)

@@ -7,13 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+import apart
 from integration.platform.stage import with_a_pool
 from yunhe.control.plugins.model import PoolSpec, Step
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform
-from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
 from yunhe.scheduling.orchestration import placement
 from yunhe.scheduling.orchestration.cycle import Cycle
@@ -85,7 +85,7 @@ async def test_an_impossible_gang_at_the_head_of_ten_thousand_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sittings = Sittings(monkeypatch)
-    async with running(Settings(home=tmp_path), kinds={"fake": FakeKind()}) as platform:
+    async with running(apart.settings(tmp_path), kinds={"fake": FakeKind()}) as platform:
         who = await with_a_pool(platform, cpus="64")
         await two_pools(platform)
         (head,) = await platform.orchestration.submit((gang(),))

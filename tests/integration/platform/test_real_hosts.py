@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+import apart
 from agent_roots import agent_root, kill_daemon
 from integration.host.sshd import SshServer, ssh_server
 from integration.host.test_metering import TREE
@@ -19,7 +20,6 @@ from yunhe.control.plugins.model import PoolSpec, PoolState
 from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform
-from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import first_key_path, running
 from yunhe.scheduling.orchestration.jobs import Job
 from yunhe.scheduling.orchestration.model import Placed, Waiting
@@ -65,7 +65,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(home: Path) -> AsyncGenerator[Stage, None]:
-    async with running(Settings(home=home)) as platform:
+    async with running(apart.settings(home)) as platform:
         yield Stage(platform, await platform.accounts.authenticate(first_key_path(home).read_text().strip()))
 
 
