@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -145,17 +146,25 @@ def test_no_pool_at_all_says_how_to_add_one() -> None:
     assert "yunhe pool add" in drawn(plan_page(nowhere, {}, "Considered"))
 
 
-def test_the_list_of_jobs_fits_80_columns_and_cuts_no_id() -> None:
-    page = drawn(jobs_table([job(JobState.RUNNING), job(JobState.PENDING, attempts=())], now=20.0), width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert "job_06d1t8k2m4abcdefghj" in page
-    assert page.split("\n")[0].split()[-1].startswith("RES"), "a column was dropped"
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_the_list_of_jobs_fits_breaks_no_word_and_names_what_it_leaves_out(width: int) -> None:
+    waits = msgspec.structs.replace(job(JobState.PENDING, attempts=()), reason="lab: 64 cores asked, 8 free")
+    page = drawn(jobs_table([job(JobState.RUNNING), waits], now=20.0), width=width)
+    assert max(map(len, page.splitlines())) <= width
+    assert page.count("job_06d1t8k2m4abcdefghj") == 2
+    headings = {"JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES", "NOTE"}
+    assert all(heading in page for heading in headings), "shown, or said to be left out"
+    assert ("no room for" in page) == (width < 160)
+    assert ("this-machine" in page) == (width >= 60)
+    assert ("64 cores asked, 8 free" in page) == (width == 160), "why it waits"
 
 
-def test_the_list_of_pools_fits_80_columns_and_drops_none() -> None:
-    page = drawn(pools_table(list(POOLS.values())), width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert all(heading in page for heading in ("bj / central", "cgroup v1", "NOTE")), page
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_the_list_of_pools_fits_breaks_no_word_and_names_what_it_leaves_out(width: int) -> None:
+    page = drawn(pools_table(list(POOLS.values())), width=width)
+    assert max(map(len, page.splitlines())) <= width
+    assert all(name in page for name in ("this-machine", "lab", "edge-07", "LIMITS", "NOTE"))
+    assert ("cgroup v1" in page) == (width == 160)
 
 
 def test_an_ending_tells_use_cost_and_what_next() -> None:

@@ -12,10 +12,10 @@ import msgspec
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
+from yunhe.entrypoints.cli.fitting import FittingTable
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
 
@@ -93,16 +93,19 @@ def print_json(value: object) -> None:
 
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, flexible: Sequence[int] = (-1,)
-) -> Table:
-    """Return a table that fits: only *flexible* columns (by default the last) give way, onto more lines."""
-    giving_way = {index % len(headings) for index in flexible}
-    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for index, heading in enumerate(headings):
-        drawn.add_column(heading, no_wrap=index not in giving_way, overflow="fold")
-    for row in rows:
-        drawn.add_row(*row)
-    return drawn
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    flexible: Sequence[int] = (-1,),
+    cut: Sequence[int] = (),
+    expendable: Sequence[int] = (),
+) -> FittingTable:
+    """Return a table that fits.
+
+    *flexible* columns (by default the last) give way onto more lines and those to *cut* lose their end; where even that
+    is too wide, the *expendable* are left out, the first of them first.
+    """
+    return FittingTable(headings, tuple(rows), flexible=flexible, cut=cut, expendable=expendable)
 
 
 def hints(commands: Mapping[str, str]) -> Text:

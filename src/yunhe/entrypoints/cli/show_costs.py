@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rich.table import Table
-
+from yunhe.entrypoints.cli.fitting import FittingTable
 from yunhe.entrypoints.cli.screen import bytes_text, symbol, table
 from yunhe.kernel.money import CPU_US_PER_HOUR, MIB_MS_PER_GIB_HOUR, show_money
 from yunhe.trading.trades.model import CostLine, CostReport
@@ -12,7 +11,7 @@ from yunhe.trading.trades.model import CostLine, CostReport
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
-def costs_table(report: CostReport, names: Mapping[str, str] = NO_NAMES) -> Table:
+def costs_table(report: CostReport, names: Mapping[str, str] = NO_NAMES) -> FittingTable:
     """Return the lines of a cost report and their sum; *names* tells what a key is called."""
     rows = [_row(line, names) for line in report.lines]
     if len(rows) > 1:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from yunhe.entrypoints.cli.fitting import FittingTable
 from yunhe.entrypoints.cli.screen import amount, hints, local_time, span, symbol, table
 from yunhe.entrypoints.cli.show_plan import GLANCE, Pools, considered, why_first, why_waiting
 from yunhe.kernel.ids import PoolId
@@ -27,8 +27,9 @@ COLOURS = {
 }
 
 
-def jobs_table(jobs: Sequence[Job], *, now: float) -> Table:
+def jobs_table(jobs: Sequence[Job], *, now: float) -> FittingTable:
     """Return the list of jobs, newest first."""
+    notes = any(_note(job) for job in jobs)
     rows = [
         [
             job.id,
@@ -38,10 +39,19 @@ def jobs_table(jobs: Sequence[Job], *, now: float) -> Table:
             local_time(job.submitted_at, now=now),
             span(ran_s(job, now=now)),
             amount(asked(job)),
+            *([_note(job)] if notes else []),
         ]
         for job in jobs
     ]
-    return table(["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES"], rows, flexible=(1, 3, 6))
+    headings = ["JOB", "NAME", "STATE", "POOL", "SUBMITTED", "RAN", "RESOURCES", *(["NOTE"] if notes else [])]
+    return table(
+        headings, rows, flexible=(1, 3, 6), cut=(7,) if notes else (), expendable=(6, 4, 5, *([7] * notes), 3)
+    )
+
+
+def _note(job: Job) -> str:
+    """Return why a job waits or did not end well, in as many words as fit; ``explain`` and ``logs`` say more."""
+    return job.reason if job.state in {JobState.PENDING, JobState.FAILED, JobState.UNKNOWN} else ""
 
 
 def asked(job: Job) -> Resources:

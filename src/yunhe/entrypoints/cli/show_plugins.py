@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from yunhe.control.plugins.model import Plugin, PluginState
+from yunhe.entrypoints.cli.fitting import FittingTable
 from yunhe.entrypoints.cli.screen import span, table
 
 COLOURS = {PluginState.ACTIVE: "green", PluginState.STARTING: "yellow", PluginState.OFFLINE: "red"}
 
 
-def plugins_table(plugins: Sequence[Plugin]) -> Table:
+def plugins_table(plugins: Sequence[Plugin]) -> FittingTable:
     """Return the list of plugins."""
     rows = [
         [
@@ -31,7 +31,7 @@ def plugins_table(plugins: Sequence[Plugin]) -> Table:
     )
 
 
-def kinds_table(plugins: Sequence[Plugin]) -> Table:
+def kinds_table(plugins: Sequence[Plugin]) -> FittingTable:
     """Return each kind a pool can be of, with what can be said of such a pool."""
     rows: list[list[str | Text]] = []
     for plugin in plugins:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from yunhe.control.plugins.model import Check, Pool, PoolState
+from yunhe.entrypoints.cli.fitting import FittingTable
 from yunhe.entrypoints.cli.screen import symbol, table
 from yunhe.entrypoints.cli.show_plan import where
 from yunhe.kernel.money import Prices, show_money
@@ -36,7 +36,7 @@ def _sum(amounts: list[Resources]) -> Resources:
     return whole
 
 
-def pools_table(pools: Sequence[Pool]) -> Table:
+def pools_table(pools: Sequence[Pool]) -> FittingTable:
     """Return the list of pools."""
     rows: list[list[str | Text]] = []
     for pool in pools:
@@ -57,6 +57,7 @@ def pools_table(pools: Sequence[Pool]) -> Table:
         ["POOL", "KIND", "WHERE", "STATE", "CORES IN USE", "MEMORY IN USE", "LIMITS", "NOTE"],
         rows,
         flexible=(0, 4, 5, 6, 7),
+        expendable=(6, 2, 5, 1, 7),
     )
 
 
@@ -108,7 +109,7 @@ def failed_line(check: Check) -> Text:
     return Text.assemble((" ✗ ", "red"), check.step)
 
 
-def prices_table(prices: PriceList) -> Table:
+def prices_table(prices: PriceList) -> FittingTable:
     """Return what a pool charges, tier by tier."""
     sign = symbol(prices.currency)
     kinds = sorted({kind for tier in prices.tiers.values() for kind in tier.accelerator_hour_micros})
