@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from integration.api.conftest import People
-from integration.api.serving import Served
+from integration.api.serving import Served, add_fake_pool
 from yunhe.control.plugins.model import ExecRequest, Pool, PoolSpec
 from yunhe.entrypoints.client import AsyncClient, Client
 from yunhe.kernel.errors import (
@@ -162,6 +162,21 @@ def read_member(archive: Path, name: str) -> bytes:
         found = tar.extractfile(name)
         assert found is not None
         return found.read()
+
+
+def test_a_log_and_outputs_stay_when_the_pool_is_gone(people: People, tmp_path: Path) -> None:
+    add_fake_pool(people.admin, "passing")
+    task = Task(
+        run="echo last words\necho kept > result.txt",
+        resources=ResourceSpec(cpus=1, pool="passing"),
+        outputs=("result.txt",),
+    )
+    job = people.ann.submit(Submission(task=task, project_id=BLUE))
+    finish(people.ann, job)
+    people.admin.remove_pool("passing", force=True)
+    assert b"".join(piece.data for piece in people.ann.logs(job.id)) == b"last words\n"
+    people.ann.outputs(job.id, tmp_path / "outputs.tgz")
+    assert read_member(tmp_path / "outputs.tgz", "result.txt") == b"kept\n"
 
 
 def test_a_job_without_outputs_says_so(people: People, tmp_path: Path) -> None:
