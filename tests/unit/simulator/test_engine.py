@@ -18,7 +18,7 @@ from yunhe.simulator import workloads
 from yunhe.simulator.engine import Engine
 from yunhe.simulator.model import Failure, Outcome, Task, Workload
 from yunhe.simulator.run import failure_of, simulate
-from yunhe.simulator.worlds import made_up, read_world
+from yunhe.simulator.worlds import made_up
 
 
 def task(at: float, run_s: float, amount: Resources = cores(1, 0), **more: object) -> Task:  # noqa: B008 - frozen
@@ -162,32 +162,3 @@ def test_the_command_prints_a_table_and_json(capsys: pytest.CaptureFixture[str])
     reports = msgspec.json.decode(capsys.readouterr().out)
     assert [report["policy"] for report in reports] == ["cheapest", "fastest"]
     assert reports[0]["ended"] == 50
-
-
-def test_a_world_is_read_from_files_and_wrong_rows_are_all_named(tmp_path: Path) -> None:
-    (tmp_path / "pools.json").write_text(
-        '[{"id": "a", "name": "a", "energy": {"watts_per_core": 5}, "speed": 1.5}, {"id": "b", "name": "b"}]'
-    )
-    (tmp_path / "nodes.csv").write_text(
-        "node,pool,cpu_millis,memory_mib,accelerators,accelerator_memory_mib,cpu_millis_free,isa,labels\n"
-        "n1,a,4000,8192,a100=2,40960,,amd64,disk=ssd\n"
-        "n2,b,2000,4096,,,1000,arm64,\n"
-    )
-    (tmp_path / "links.csv").write_text(
-        "source,target,bandwidth_mbps,latency_ms,price_per_gib\na,b,1000,12,0.05\n"
-    )
-    (tmp_path / "datasets.json").write_text('[{"name": "d", "size_mib": 1024, "replicas": ["a"]}]')
-    (tmp_path / "carbon.csv").write_text("pool,at,g_per_kwh\na,3600,400\na,0,300\n")
-    (tmp_path / "spot.csv").write_text("pool,date,ratio\nb,2026-01-02,0.5\nb,2026-01-01,0.3\n")
-    here = read_world(tmp_path)
-    assert here.cpu_free_millis.tolist() == [4000, 1000]
-    assert here.device_memory_free_mib.tolist() == [40960, 40960]
-    assert here.network.price_per_gib.tolist() == [0.05]
-    assert here.pools[0].energy is not None
-    assert here.pools[0].energy.carbon_g_per_kwh == (300.0, 400.0)
-    assert here.pools[1].spot is not None
-    assert here.pools[1].spot.price_ratio_history == (0.3, 0.5)
-    (tmp_path / "links.csv").write_text("source,target,bandwidth_mbps\na,b,fast\na,b,-1\n")
-    with pytest.raises(InvalidInputError) as refused:
-        read_world(tmp_path)
-    assert [problem.field for problem in refused.value.fields] == ["links.csv:2", "links.csv:3"]

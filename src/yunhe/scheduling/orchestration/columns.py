@@ -34,10 +34,7 @@ class PoolColumns:
         self.interruptions_per_hour = _column(
             0.0 if pool.spot is None else pool.spot.interruptions_per_hour for pool in pools
         )
-        self.kw_per_core = _column(
-            None if pool.energy is None else pool.energy.watts_per_core * pool.energy.pue / 1000
-            for pool in pools
-        )
+        self.kw_per_core = _column(_kw_per_core(pool) for pool in pools)
         self.price_per_kwh = _column(_energy_price(pool) for pool in pools)
         self.external_cost, self.external_s = _external(snapshot)
         self.carbon_so_far, self.carbon_hours, self.carbon_from_h = _carbon(snapshot)
@@ -81,6 +78,12 @@ def spot_ratio(pool: PoolFacts) -> float:
     if pool.spot is None or not pool.spot.price_ratio_history:
         return 1.0
     return sum(pool.spot.price_ratio_history) / len(pool.spot.price_ratio_history)
+
+
+def _kw_per_core(pool: PoolFacts) -> float | None:
+    if pool.energy is None or pool.energy.watts_per_core is None:
+        return None
+    return pool.energy.watts_per_core * pool.energy.pue / 1000
 
 
 def _energy_price(pool: PoolFacts) -> float:

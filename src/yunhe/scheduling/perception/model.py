@@ -13,7 +13,7 @@ from yunhe.kernel.resources import Resources
 class EnergyFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What running work costs in power, and how clean that power is, hour by hour."""
 
-    watts_per_core: float
+    watts_per_core: float | None = None
     pue: float = 1.0
     """Power drawn by the whole site for each watt of computing."""
     price_micros_per_kwh: int | None = None
