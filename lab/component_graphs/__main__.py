@@ -5,18 +5,15 @@ python -m lab.component_graphs --data FOLDER [--tries 30] [--seed 0] [--placemen
 
 import argparse
 import csv
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
-from lab.component_graphs.streams import Stream, find_streams, read_stream
-from yunhe.scheduling.orchestration.graphs.constraints import violations
-from yunhe.scheduling.orchestration.graphs.model import Embedded
-from yunhe.scheduling.orchestration.graphs.place import Search, Wiring, place_graph
+from yunhe.scheduling.orchestration.graphs.model import Embedded, GraphDecision
+from yunhe.scheduling.orchestration.graphs.place import Search
+from yunhe.simulator.graphs import replay
+from yunhe.simulator.streams import Event, Stream, find_streams, read_stream
 
 DEFAULT_DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "virne-streams"
 COLUMNS = ("stream", "event", "time", "request", "accepted", "reason", "nodes", "paths")
@@ -65,49 +62,18 @@ def _writer(path: Path | None) -> Generator[Writer | None]:
 
 def run(stream: Stream, tries: int, seed: int, writer: Writer | None) -> float:
     """Replay one stream, print its line, and return the accepted share."""
-    network, wiring, search = (
-        stream.network,
-        Wiring(stream.network),
-        Search(tries=tries, more_tries=0 if tries == 1 else Search().more_tries),
-    )
-    place_graph(
-        next(iter(stream.graphs.values())), network, search=search, wiring=wiring
-    )  # compile before timing
-    held: dict[int, Embedded] = {}
-    milliseconds: list[float] = []
-    asked = accepted = 0
-    revenue = offered = cost = 0.0
-    for number, event in enumerate(stream.events):
-        graph = stream.graphs[event.request]
-        if not event.arrives:
-            if event.request in held:
-                network = network.after(held.pop(event.request), graph, sign=1.0)
-            continue
-        asked += 1
-        worth = sum(c.cpu for c in graph.components) + sum(k.bandwidth for k in graph.links)
-        offered += worth * stream.lifetimes[event.request]
-        began = time.perf_counter()
-        answer = place_graph(graph, network, seed=seed + event.request, search=search, wiring=wiring)
-        milliseconds.append((time.perf_counter() - began) * 1000)
-        if isinstance(answer, Embedded):
-            problems = violations(graph, network, answer)
-            if problems:
-                raise AssertionError(f"request {event.request} breaks {problems}")
-            network = network.after(answer, graph)
-            held[event.request] = answer
-            accepted += 1
-            revenue += worth * stream.lifetimes[event.request]
-            used = sum(k.bandwidth * len(p) for k, p in zip(graph.links, answer.paths, strict=True))
-            cost += (sum(c.cpu for c in graph.components) + used) * stream.lifetimes[event.request]
+
+    def note(number: int, event: Event, answer: GraphDecision) -> None:
         if writer is not None:
             writer.writerow(_row(stream, (number, event.time, event.request), answer))
-    p50, p99 = np.percentile(milliseconds, [50, 99])
+
+    found = replay(stream, tries=tries, seed=seed, listener=note)
     print(
-        f"{stream.name:10} {tries:5} {asked:8} {accepted / asked:9.3f} {revenue / offered:8.3f}"
-        f" {revenue / cost:6.3f} {p50:7.2f} {p99:7.2f}",
+        f"{found.stream:10} {tries:5} {found.requests:8} {found.accepted_share:9.3f} {found.revenue_share:8.3f}"
+        f" {found.revenue_to_cost:6.3f} {found.ms_p50:7.2f} {found.ms_p99:7.2f}",
         flush=True,
     )
-    return accepted / asked
+    return found.accepted_share
 
 
 def _row(stream: Stream, event: tuple[int, float, int], answer: object) -> list[object]:

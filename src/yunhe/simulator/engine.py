@@ -70,6 +70,8 @@ class Engine:
         self._started = np.full(len(self._tasks), np.nan)
         self._ended = np.full(len(self._tasks), np.nan)
         self._cost = np.zeros(len(self._tasks))
+        self._cost_known = True
+        self._charges: dict[int, Charge] = {}
         self._carbon_g = 0.0
         self._busy: Changes = [(0.0, 0.0)]
         self._missing = [len(task.after) for task in self._tasks]
@@ -158,8 +160,11 @@ class Engine:
         speed = float(self._cycle.appraiser.columns.speed[pool])
         hours = task.run_s / (speed if speed == speed else 1.0) / 3600  # noqa: PLR0124 - NaN: unknown
         before_s = self._platform.handling_s + (terms["wait_s"] or 0.0) + (terms["data_s"] or 0.0)
+        grams_per_hour = (terms["carbon_g"] or 0.0) / (float(option.table[HOURS, pool]) or 1.0)
+        self._cost_known &= terms["cost_per_hour"] is not None
         self._cost[index] += (terms["cost_per_hour"] or 0.0) * hours + (terms["data_cost"] or 0.0)
-        self._carbon_g += (terms["carbon_g"] or 0.0) * hours / (float(option.table[HOURS, pool]) or 1.0)
+        self._carbon_g += grams_per_hour * hours
+        self._charges[index] = Charge(now + before_s, hours, terms["cost_per_hour"] or 0.0, grams_per_hour)
         self._started[index] = now + before_s
         self._place[index] = (pool, fit.members[0].row)
         self._busy.append((now, task.resources.cpu_millis * task.members / 1000))
@@ -188,9 +193,17 @@ class Engine:
                 self._cycle.release(JobId(str(index)))
                 task = self._tasks[index]
                 self._busy.append((now, -task.resources.cpu_millis * task.members / 1000))
+                self._refund(index, now)
                 self._tries[index] += 1
                 self._place[index] = None
                 self._try(index, now)
+
+    def _refund(self, index: int, now: float) -> None:
+        """Take back what was charged for hours that an attempt did not get."""
+        charge = self._charges[index]
+        unused = charge.hours - min(max(now - charge.since, 0.0) / 3600, charge.hours)
+        self._cost[index] -= charge.cost_per_hour * unused
+        self._carbon_g -= charge.grams_per_hour * unused
 
     def _drain(self, now: float) -> None:
         """Let waiting tasks in."""
@@ -213,11 +226,21 @@ class Engine:
 
     def report(self) -> Report:
         """Return what came of the workload as a whole."""
-        played = Played(self._started, self._ended, sum(self._tries), float(self._cost.sum()), self._carbon_g)
+        cost = float(self._cost.sum()) if self._cost_known else None
+        played = Played(self._started, self._ended, sum(self._tries), cost, self._carbon_g)
         cores = float(self._cycle.snapshot.cpu_total_millis.sum()) / 1000
         return report_of(
             Workload(self._name, self._tasks), self._policy or OWN_POLICY, played, cores, self._busy
         )
+
+
+class Charge(NamedTuple):
+    """What an attempt was charged for when it started: all of its hours, as if it ran to its end."""
+
+    since: float
+    hours: float
+    cost_per_hour: float
+    grams_per_hour: float
 
 
 class Played(NamedTuple):

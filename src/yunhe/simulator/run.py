@@ -1,5 +1,6 @@
 """What would policy X have done: one workload under several policies, side by side."""
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -34,11 +35,14 @@ def failure_of(text: str, snapshot: Snapshot) -> Failure:
     at, _, lasts = when.partition("+")
     pools = {pool.name: pool.id for pool in snapshot.pools}
     try:
-        return Failure(pool_id=pools[name], at=float(at), lasts_s=float(lasts))
+        failure = Failure(pool_id=pools[name], at=float(at), lasts_s=float(lasts))
     except (KeyError, ValueError):
-        problem = "names no pool of this world" if name not in pools else "has no time and length"
+        failure = None
+    if failure is None or not (0 <= failure.at < math.inf and failure.lasts_s > 0):
+        problem = "names no pool of this world" if name not in pools else "needs a time and a length above 0"
         raise InvalidInputError(
             f"A failure cannot be read: {text}.",
             remedy="Write it like pool-000@600+300: pool, seconds after the start, and for how long.",
             fields=(FieldProblem("fail", problem, text),),
-        ) from None
+        )
+    return failure

@@ -8,7 +8,10 @@ text or parquet. ``philly``: run times alone; arrivals are drawn. ``wfcommons``:
 import csv
 import gzip
 import json
+import math
+import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -54,10 +57,40 @@ def read(path: Path, kind: str, *, limit: int | None = None, seed: int = 0) -> W
             remedy=f"Use one of {', '.join(KINDS)}.",
             fields=(FieldProblem("kind", "is not known", kind),),
         )
-    kept = [task for _, task in zip(range(limit or 10**9), tasks, strict=False)]
+    try:
+        kept = list(islice(tasks, limit))
+    except InvalidInputError:
+        raise
+    except (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error) as error:
+        raise InvalidInputError(
+            f"{path.name} is not in the form {kind}: {type(error).__name__}: {error}.",
+            remedy=f"Say its form with --kind: {', '.join(KINDS)}.",
+        ) from None
     if not kept:
         raise InvalidInputError(f"{path} has no task.", remedy="Give a file with at least one.")
+    _check(path, kept)
     return Workload(path.name.partition(".")[0], kept)
+
+
+def _check(path: Path, tasks: list[Task]) -> None:
+    """Refuse tasks that cannot be: each is named by its number, from 0 as in ``after``."""
+    problems: list[FieldProblem] = []
+    for number, task in enumerate(tasks):
+        if not 0 < task.run_s < math.inf:
+            problems.append(FieldProblem(f"tasks[{number}].run_s", "must be above 0", f"{task.run_s:g}"))
+        if not -math.inf < task.submitted_at < math.inf:
+            problems.append(FieldProblem(f"tasks[{number}].submitted_at", "must be a time in seconds"))
+        if task.members < 1:
+            problems.append(FieldProblem(f"tasks[{number}].members", "must be at least 1", str(task.members)))
+        problems += [
+            FieldProblem(f"tasks[{number}].after", "must name another task of this workload", str(before))
+            for before in task.after
+            if not 0 <= before < len(tasks) or before == number
+        ]
+    if problems:
+        raise InvalidInputError(
+            f"{path.name} has tasks that cannot be.", remedy="Mend those named.", fields=tuple(problems[:20])
+        )
 
 
 def _text(path: Path) -> str:

@@ -27,6 +27,7 @@ app = PlainApp()
 
 MOST_JOBS = 100_000
 BARS = " ▁▂▃▄▅▆▇█"
+ASCII_BARS = " .:-=+*#@"
 
 
 @app.command()
@@ -39,7 +40,8 @@ def simulate(  # noqa: PLR0913 - one option each
         bool, typer.Option("--recorded", help="The jobs that ran on the platform in use, over its pools.")
     ] = False,
     kind: Annotated[
-        str, typer.Option("--kind", "-k", help="log, openb, swf, philly or wfcommons: the form of FILE.")
+        str,
+        typer.Option("--kind", "-k", help="log, openb, swf, philly, wfcommons or virne: the form of FILE."),
     ] = "log",
     world: Annotated[
         Path | None, typer.Option("--world", "-w", help="Folder of snapshot files; none: made up.")
@@ -66,8 +68,12 @@ def simulate(  # noqa: PLR0913 - one option each
       yunhe simulate --tasks 20000 --pools 10 --nodes 500
       yunhe simulate jobs.jsonl --world my-pools -p cheapest -p fastest
       yunhe simulate trace.swf --kind swf --fail pool-003@3600+1800
+      yunhe simulate geant.tar.gz --kind virne
       yunhe simulate --recorded -p balanced -p cheapest
     """
+    if kind == "virne":
+        _play_graphs(workload, seed, output)
+        return
     from yunhe.simulator import workloads  # noqa: PLC0415 - heavy
     from yunhe.simulator.model import PROMPT  # noqa: PLC0415 - heavy
     from yunhe.simulator.run import failure_of  # noqa: PLC0415 - heavy
@@ -108,6 +114,39 @@ def simulate(  # noqa: PLR0913 - one option each
         _show(reports, snapshot)
 
 
+def _play_graphs(path: Path | None, seed: int, output: Format) -> None:
+    """Place a stream of component graphs on the network that comes with it."""
+    from yunhe.simulator.graphs import replay  # noqa: PLC0415 - heavy
+    from yunhe.simulator.streams import read_stream  # noqa: PLC0415 - heavy
+
+    if path is None:
+        raise InvalidInputError("No stream is named.", remedy="Name a folder or a .tar.gz in Virne's form.")
+    stream = read_stream(path)
+    with _progress() as bar:
+        job = bar.add_task(stream.name, total=len(stream.graphs))
+        found = replay(stream, seed=seed, progress=lambda done, _: bar.update(job, completed=done))
+    if output is Format.JSON:
+        print_json(found)
+        return
+    nodes, links = len(stream.network.names), len(stream.network.ends)
+    out().print(f"{found.requests:,} component graphs, one network of {nodes:,} nodes and {links:,} links")
+    out().print(
+        table(
+            ["ACCEPTED", "SHARE", "REVENUE", "REVENUE/COST", "ms p50", "p99"],
+            [
+                [
+                    f"{found.accepted:,}",
+                    f"{100 * found.accepted_share:.1f} %",
+                    f"{100 * found.revenue_share:.1f} %",
+                    f"{found.revenue_to_cost:.3f}",
+                    f"{found.ms_p50:.1f}",
+                    f"{found.ms_p99:.1f}",
+                ]
+            ],
+        )
+    )
+
+
 def _recorded(limit: int | None, workload: Path | None, world: Path | None) -> "tuple[Past, Snapshot]":
     """Return the past of the project in use, and the world to play it in: by default its pools as they are now."""
     from yunhe.simulator.recorded import past_of, world_of  # noqa: PLC0415 - heavy
@@ -138,10 +177,14 @@ def _show(reports: "list[Report]", snapshot: "Snapshot") -> None:
     console.print(
         f"{reports[0].tasks:,} tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} pools"
     )
-    console.print(table(_HEADINGS, [_row(report) for report in reports]))
+    # the figures that tell one policy from another stay longest
+    console.print(table(_HEADINGS, [_row(report) for report in reports], expendable=(11, 3, 10, 1, 5, 9, 2)))
+    bars = BARS if console.encoding.lower().startswith("utf") else ASCII_BARS
     for report in reports:
         console.print(
-            Text(f"{report.policy:<15}") + Text(_bars(report.utilisation), style="cyan") + " cores in use"
+            Text(f"{report.policy:<15}")
+            + Text(_bars(report.utilisation, bars), style="cyan")
+            + " cores in use"
         )
     if any(report.never_placed for report in reports):
         console.print("some tasks never found room: they ask for more than any node that they may use has")
@@ -181,9 +224,9 @@ def _row(report: Report) -> list[str]:
     ]
 
 
-def _bars(shares: tuple[float, ...]) -> str:
+def _bars(shares: tuple[float, ...], bars: str) -> str:
     most = max(shares, default=0.0) or 1.0
-    return "".join(BARS[round(share / most * (len(BARS) - 1))] for share in shares)
+    return "".join(bars[round(share / most * (len(bars) - 1))] for share in shares)
 
 
 def _progress() -> Progress:

@@ -1,4 +1,4 @@
-"""Reading request streams: a folder, or a .tar.gz of one, with ``p_net/p_net.gml`` and ``v_nets``."""
+"""Streams of component graphs in the form of Virne: a folder, or a .tar.gz of one, with ``p_net/p_net.gml`` and ``v_nets``."""
 
 import re
 import tarfile
@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from yunhe.kernel.errors import InvalidInputError
 from yunhe.scheduling.orchestration.graphs.model import Component, Graph, Link, Network, network
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]|[^\s\[\]]+')
@@ -42,9 +43,36 @@ def find_streams(folder: Path) -> list[Path]:
 
 
 def read_stream(path: Path) -> Stream:
-    """Read one stream."""
-    if path.is_dir():
-        return _assemble(path.name, lambda name: (path / name).read_text(), _names(path))
+    """Read one stream, or say what is wrong with it."""
+    try:
+        found = _read_folder(path) if path.is_dir() else _read_packed(path)
+    except (
+        KeyError,
+        OSError,
+        StopIteration,
+        TypeError,
+        ValueError,
+        tarfile.TarError,
+        yaml.YAMLError,
+    ) as error:
+        raise InvalidInputError(
+            f"{path.name} is no stream of component graphs: {type(error).__name__}: {error}.",
+            remedy="It needs p_net/p_net.gml (cpu, bw), v_nets/v_nets/*.gml (cpu, bw, lifetime) and v_nets/events.yaml.",
+        ) from None
+    unknown = sorted({event.request for event in found.events} - found.graphs.keys())
+    if unknown or not found.graphs:
+        raise InvalidInputError(
+            f"{path.name} has events of requests that are not there: {', '.join(map(str, unknown[:5])) or 'all'}.",
+            remedy="Give each request its own file below v_nets/v_nets.",
+        )
+    return found
+
+
+def _read_folder(path: Path) -> Stream:
+    return _assemble(path.name, lambda name: (path / name).read_text(), _names(path))
+
+
+def _read_packed(path: Path) -> Stream:
     with tarfile.open(path) as archive:
         members = {_inner(member.name): member for member in archive.getmembers() if member.isfile()}
 
