@@ -96,3 +96,23 @@ def test_the_graph_that_is_asked_for_is_the_inventory_that_is_asked_for(client: 
     alone = client.graph("annex")
     assert {edge.target for edge in alone.edges if edge.source == annex.id} == {n.id for n in annex.nodes}
     assert all(vertex.id.startswith(annex.id) for vertex in alone.vertices)
+
+
+def test_each_node_says_what_it_says_to_a_waiting_job(client: Client) -> None:
+    client.cordon_node("lab", "fake-1")
+    asks = Submission(task=Task(run="true", resources=ResourceSpec(cpus=3)))
+    job = client.submit(asks)
+    every = client.ask_nodes(job.id)
+    assert every.refused == {"lab": {"roomy": 1}}
+    small = client.ask_nodes(job.id, "fake-2")
+    assert small.node == "lab/fake-2"
+    assert small.refusal is not None
+    assert small.refusal.detail == "3 cores asked, 2 free"
+    with pytest.raises(NotFoundError, match="cordoned"):
+        client.ask_nodes(job.id, "lab/fake-1")
+    with pytest.raises(NotFoundError, match="Did you mean"):
+        client.ask_nodes(job.id, "lab/fake-9")
+    modest = client.submit(Submission(task=Task(run="sleep 60", resources=ResourceSpec(cpus=1))))
+    assert client.ask_nodes(modest.id, "fake-2").refusal is None
+    for one in (job, modest):
+        client.stop(one.id)

@@ -9,7 +9,7 @@ from yunhe.entrypoints.api.caller import Caller, TheCaller
 from yunhe.entrypoints.wire import Batch, Jobs, Usage
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobFilter, JobPage
+from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobFilter, JobPage, NodeAnswers
 from yunhe.scheduling.orchestration.model import Decision
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.trading.accounts.model import Action
@@ -105,6 +105,13 @@ async def explain(job_id: FromPath[str], caller: TheCaller) -> Explanation:
     return await caller.platform.orchestration.explain(found.id)
 
 
+@get("/jobs/{job_id:str}/nodes")
+async def nodes(job_id: FromPath[str], caller: TheCaller, node: FromQuery[str] = "") -> NodeAnswers:
+    """Say how many nodes of each pool would refuse a job now, by rule, and what one ``node`` says."""
+    found = await caller.job(job_id)
+    return await caller.platform.orchestration.ask_nodes(found.id, node)
+
+
 @get("/jobs/{job_id:str}/usage")
 async def usage(job_id: FromPath[str], caller: TheCaller) -> Usage:
     """Show what a job used, minute by minute, over all its attempts."""
@@ -118,5 +125,7 @@ async def usage(job_id: FromPath[str], caller: TheCaller) -> Usage:
 
 
 router = Router(
-    "/", route_handlers=[plan, submit, submit_batch, jobs, job, stop, resize, explain, usage], tags=["jobs"]
+    "/",
+    route_handlers=[plan, submit, submit_batch, jobs, job, stop, resize, explain, nodes, usage],
+    tags=["jobs"],
 )

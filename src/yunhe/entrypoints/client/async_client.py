@@ -43,7 +43,7 @@ from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobPage, LogPiece
+from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobPage, LogPiece, NodeAnswers
 from yunhe.scheduling.orchestration.model import Decision, Placed, Waiting
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
@@ -186,6 +186,10 @@ class AsyncClient:
     async def explain(self, job_id: str) -> Explanation:
         """Return why a job is where it is, or why it waits."""
         return await self._get(f"{_job(job_id)}/explain", Explanation)
+
+    async def ask_nodes(self, job_id: str, node: str = "") -> NodeAnswers:
+        """Return how many nodes of each pool would refuse a job now, by rule, and what one *node* says."""
+        return await self._get(f"{_job(job_id)}/nodes", NodeAnswers, query(node=node))
 
     async def usage(self, job_id: str) -> tuple[UsageMinute, ...]:
         """Return what a job used, minute by minute."""

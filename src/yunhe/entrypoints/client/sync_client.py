@@ -14,7 +14,7 @@ from yunhe.entrypoints.wire import ModuleRow, Readiness
 from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Explanation, Job, LogPiece
+from yunhe.scheduling.orchestration.jobs import Explanation, Job, LogPiece, NodeAnswers
 from yunhe.scheduling.orchestration.model import Decision
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
@@ -116,6 +116,10 @@ class Client:
     def explain(self, job_id: str) -> Explanation:
         """Return why a job is where it is, or why it waits."""
         return run(self._of.explain(job_id))
+
+    def ask_nodes(self, job_id: str, node: str = "") -> NodeAnswers:
+        """Return how many nodes of each pool would refuse a job now, by rule, and what one *node* says."""
+        return run(self._of.ask_nodes(job_id, node))
 
     def usage(self, job_id: str) -> tuple[UsageMinute, ...]:
         """Return what a job used, minute by minute."""

@@ -169,9 +169,17 @@ def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
                 tally[refusal.rule] += int(number)
         allowed = rows[_allowed(cycle, option, rows)]
         tally["together"] += int(rows.size - allowed.size - sum(tally.values()))
-        tally["roomy"] += sum(1 for row in allowed if not _fits(cycle, option, int(row)))
+        tally["roomy"] += _without_room(cycle, option, allowed)
         counts[facts.name] = {rule: number for rule, number in tally.items() if number}
     return counts
+
+
+def _without_room(cycle: Cycle, option: Option, rows: IntArray) -> int:
+    """Count the nodes that have no room; devices are looked at one by one only where the rest fits."""
+    enough = np.all(cycle.room.free[rows] >= option.ask.amount, axis=1)
+    if not option.ask.amount[kernels.COLUMNS - 1]:
+        return int(rows.size - enough.sum())
+    return int(rows.size - sum(_fits(cycle, option, int(row)) for row in rows[enough]))
 
 
 class Change(NamedTuple):

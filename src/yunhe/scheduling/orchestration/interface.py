@@ -7,7 +7,15 @@ from typing import Protocol
 from yunhe.control.plugins.model import ExecRequest, ExecSession
 from yunhe.kernel.ids import JobId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobFilter, JobOrder, JobPage, LogPiece
+from yunhe.scheduling.orchestration.jobs import (
+    Explanation,
+    Job,
+    JobFilter,
+    JobOrder,
+    JobPage,
+    LogPiece,
+    NodeAnswers,
+)
 from yunhe.scheduling.orchestration.model import Decision, Demand
 
 
@@ -36,6 +44,10 @@ class Orchestration(Protocol):
 
     async def resize(self, job_id: JobId, resources: Resources) -> Job:
         """Change a running job's limits in place; zero in a dimension keeps it."""
+        ...
+
+    async def ask_nodes(self, job_id: JobId, node: str = "") -> NodeAnswers:
+        """Return how many nodes of each pool would refuse a job now, by rule, and what one *node* says."""
         ...
 
     async def explain(self, job_id: JobId) -> Explanation:

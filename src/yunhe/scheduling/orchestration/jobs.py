@@ -5,7 +5,7 @@ import msgspec
 from yunhe.control.plugins.model import Meters, Mount, Step
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import Decision, Demand
+from yunhe.scheduling.orchestration.model import Decision, Demand, Rejection
 from yunhe.scheduling.orchestration.states import JobState
 
 __all__ = [  # with the words of the contract that trading speaks too
@@ -109,6 +109,19 @@ class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     offset: int
     data: bytes
+
+
+class NodeAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """What every node says to a job's demand now, and what one of them says."""
+
+    snapshot_version: int
+    taken_at: float
+    refused: dict[str, dict[str, int]]
+    """Pool → rule → how many nodes it refuses; a pool that is empty here could take it on any node."""
+    node: str = ""
+    """The one that was asked about: ``pool/node``."""
+    refusal: Rejection | None = None
+    """Why that one does not take it; None: it could, or none was asked about."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,8 +27,10 @@ from yunhe.scheduling.orchestration.jobs import (
     JobOrder,
     JobPage,
     LogPiece,
+    NodeAnswers,
 )
 from yunhe.scheduling.orchestration.model import Decision, Demand
+from yunhe.scheduling.orchestration.node_answers import answers_of_nodes
 from yunhe.scheduling.orchestration.states import FINAL, JobState
 from yunhe.scheduling.orchestration.tables import JOBS
 from yunhe.scheduling.perception.interface import Perception
@@ -148,6 +150,13 @@ class OrchestrationService:
         raise PoolUnreachableError(
             "The pool has not answered yet; the resize stays ordered.", remedy=f"See: yunhe ps {job_id}."
         )
+
+    async def ask_nodes(self, job_id: JobId, node: str = "") -> NodeAnswers:
+        """Return how many nodes of each pool would refuse a job now, by rule, and what one *node* says."""
+        job = await self.job(job_id)
+        promised = await self._database.read(store.promised)
+        snapshot = await self._perception.snapshot(promised)
+        return await anyio.to_thread.run_sync(answers_of_nodes, job.demand, snapshot, node)
 
     async def explain(self, job_id: JobId) -> Explanation:
         """Return the decision behind a job's place, or why it waits."""
