@@ -104,6 +104,20 @@ def write_placements(path: Path, kept: list[Arrival]) -> None:
             writer.writerow((number, *pod[:5], node, ";".join(map(str, gpus))))
 
 
+def print_bounds(folder: Path, chosen: list[str], seeds: int) -> None:
+    """Print for each variant what no rule can exceed, even with full knowledge."""
+    from lab.gpu_packing.bound import most_allocated  # noqa: PLC0415 - needs the extra ``exact``
+
+    nodes = read_nodes(folder)
+    gpus = sum(node.total.accelerators[0].milli for node in nodes) // 1000
+    print(f"{len(nodes)} nodes, {gpus} GPUs, {seeds} seeds; GPU allocated at 100 % demand, in percent")
+    print(f"{'variant':<12}{'at most':>10}")
+    for variant in chosen:
+        pods = read_pods(folder, variant)
+        bounds = [100 * most_allocated(nodes, arrivals(pods, gpus, seed)) for seed in range(seeds)]
+        print(f"{variant:<12}{statistics.mean(bounds):>10.2f}", flush=True)
+
+
 def main() -> int:
     """Print a line for each variant."""
     parser = argparse.ArgumentParser(prog="python -m lab.gpu_packing", description=__doc__)
@@ -113,11 +127,15 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--best-fit", action="store_true", help="best fit alone, for comparison")
+    parser.add_argument("--bound", action="store_true", help="what no rule can exceed, in place of a replay")
     parser.add_argument("--placements", type=Path, help="write the arrivals of the last run as CSV")
     given = parser.parse_args()
     if not given.data.is_dir():
         print(f"✗ {given.data} is no folder; give one with --data", file=sys.stderr)
         return 1
+    if given.bound:
+        print_bounds(given.data, given.variant or variants(given.data), given.seeds)
+        return 0
     nodes = read_nodes(given.data)
     gpus = sum(node.total.accelerators[0].milli for node in nodes) // 1000
     print(f"{len(nodes)} nodes, {gpus} GPUs, {given.seeds} seeds; GPU allocated at 100 % demand, in percent")

@@ -61,7 +61,20 @@ def recheck(nodes: list[dict[str, str]], pods: list[dict[str, str]], placed: lis
     return share
 
 
-def test_its_placements_hold_when_recomputed_and_give_the_figure_it_prints(tmp_path: Path) -> None:
+def run(folder: Path, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.gpu_packing", "--data", folder, "--seeds", "1", *options],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "src"},
+        check=True,
+        timeout=110,
+        capture_output=True,
+        text=True,
+    )
+    return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("small"))
+
+
+def test_its_placements_hold_when_recomputed_and_stay_below_the_bound(tmp_path: Path) -> None:
     rng = Random(1)
     nodes = [(f"n{i}", 32_000, 131_072, 4, rng.choice(("T4", "V100"))) for i in range(12)]
     shapes = [(1, 200), (1, 500), (1, 1000), (2, 1000), (0, 0)]
@@ -72,20 +85,23 @@ def test_its_placements_hold_when_recomputed_and_give_the_figure_it_prints(tmp_p
     write(tmp_path / "openb_node_list_gpu_node.csv", NODE_FIELDS, [*nodes])
     write(tmp_path / "openb_pod_list_small.csv", POD_FIELDS, [*pods])
     out = tmp_path / "placements.csv"
-    done = subprocess.run(
-        [sys.executable, "-m", "lab.gpu_packing", "--data", tmp_path, "--seeds", "1", "--placements", out],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": "src"},
-        check=True,
-        timeout=110,
-        capture_output=True,
-        text=True,
-    )
+    printed = run(tmp_path, "--placements", str(out))
     share = recheck(
         rows(tmp_path / "openb_node_list_gpu_node.csv"),
         rows(tmp_path / "openb_pod_list_small.csv"),
         rows(out),
     )
-    printed = next(line.split() for line in done.stdout.splitlines() if line.startswith("small"))
-    assert float(printed[1]) == round(100 * share, 2)
-    assert share > 0.5
+    assert float(printed) == round(100 * share, 2)
+    assert 50 < float(printed) <= float(run(tmp_path, "--bound"))
+
+
+def test_the_bound_knows_that_parts_do_not_share_a_device_and_that_cores_run_out(tmp_path: Path) -> None:
+    write(
+        tmp_path / "openb_node_list_gpu_node.csv",
+        NODE_FIELDS,
+        [(f"n{i}", 8000, 65_536, 2, "T4") for i in range(4)],
+    )
+    for cpu, most in ((1000, "60.00"), (8000, "30.00")):
+        pods = [(f"p{i}", cpu, 1024, 1, 600, "") for i in range(40)]
+        write(tmp_path / "openb_pod_list_small.csv", POD_FIELDS, [*pods])
+        assert run(tmp_path, "--bound") == most

@@ -1,7 +1,7 @@
 """Fragmentation-aware packing: prepares nodes with accelerators for what usually comes.
 
-Used where a snapshot says what is typical. Every loss is worked out once per ask and node, and again only for nodes that
-have changed since.
+Used where a snapshot says what is typical. What is stranded is worked out once per ask and node, and again only for nodes
+that have changed since; what holes are worth, after every so many changes.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from yunhe.scheduling.orchestration import kernels, packing_kernels
 from yunhe.scheduling.orchestration.compiling import compile_kernels
 from yunhe.scheduling.orchestration.kernels import WHOLE, Ask, FloatArray, Room
 from yunhe.scheduling.orchestration.options import devices_asked
-from yunhe.scheduling.orchestration.packing_kernels import Memo, Typical
+from yunhe.scheduling.orchestration.packing_kernels import GRAIN, Memo, Typical, Values
 from yunhe.scheduling.perception.model import TypicalAsk
 
 SEQUENCES = 16
 SEQUENCE_LENGTH = 64
 REMEMBERED_ASKS = 1024
 MOST_PRESSURE = 5.0
+CHANGES_TO_REVALUE = 32
 
 
 class Packer:
@@ -29,34 +30,46 @@ class Packer:
     ) -> None:
         self._room = room
         self._typical = typical_of(typical, kinds, seed)
-        self._potential = np.full(room.free.shape[0], np.nan)
+        self._stranded = np.full(room.free.shape[0], np.nan)
         self._memos: dict[object, Memo] = {}
+        self._most = int(np.diff(room.device_start).max(initial=1))
+        self._changes = 0
         compile_kernels(kernels)
         compile_kernels(packing_kernels)
+        self._hole, self._group = self._worth()
 
     def best(self, pool: int, ask: Ask) -> tuple[int, int]:
         """Return the node of *pool* that loses least, and the device of a part (-1: as usual); (-1, -1): none fits."""
+        values = Values(pressure_of(self._room, self._typical), self._hole, self._group)
         memo = self._memo(ask)
-        pressure = pressure_of(self._room, self._typical)
-        row = int(packing_kernels.best_packed(self._room, pool, ask, self._typical, memo, pressure))
-        return row, -1 if row < 0 else int(memo.device[row])
+        row, device = packing_kernels.best_packed(self._room, pool, ask, self._typical, memo, values)
+        return int(row), int(device)
 
     def changed(self, row: int) -> None:
         """Forget what was worked out for a node whose room has changed."""
-        self._potential[row] = np.nan
+        self._stranded[row] = np.nan
         for memo in self._memos.values():
-            memo.loss[row] = np.nan
+            memo.loss[row, 0] = np.nan
+        self._changes += 1
+        if self._changes % CHANGES_TO_REVALUE == 0:
+            self._hole, self._group = self._worth()
 
     def _memo(self, ask: Ask) -> Memo:
         key = tuple(part.tobytes() for part in (ask.amount, ask.accelerators, ask.kind_ok, ask.class_ok))
         if key not in self._memos:
             if len(self._memos) >= REMEMBERED_ASKS:
                 self._memos.clear()
-            nodes = self._room.free.shape[0]
-            self._memos[key] = Memo(
-                self._potential, np.full(nodes, np.nan), np.full(nodes, -1, dtype=np.int64)
-            )
+            columns = self._most if packing_kernels.is_part(ask) else 1
+            self._memos[key] = Memo(self._stranded, np.full((self._room.free.shape[0], columns), np.nan))
         return self._memos[key]
+
+    def _worth(self) -> tuple[FloatArray, FloatArray]:
+        """Return what holes in devices are worth, and whole devices of one node beyond what they are one by one."""
+        in_devices, in_nodes = np.zeros(WHOLE // GRAIN + 1), np.zeros(self._most + 1)
+        packing_kernels.count_holes(self._room, in_devices, in_nodes)
+        hole = packing_kernels.hole_values(in_devices, pieces_of(self._typical)) * GRAIN
+        group = packing_kernels.hole_values(in_nodes, groups_of(self._typical, self._most)) * WHOLE
+        return hole, group - group[1] * np.arange(self._most + 1)
 
 
 def typical_of(asks: Sequence[TypicalAsk], kinds: tuple[str, ...], seed: int) -> Typical:
@@ -77,6 +90,25 @@ def typical_of(asks: Sequence[TypicalAsk], kinds: tuple[str, ...], seed: int) ->
         share=share,
         sequences=sequences.astype(np.int64),
     )
+
+
+def pieces_of(typical: Typical) -> FloatArray:
+    """Return how many pieces of a device a typical ask has on average, by their size in grains."""
+    full = WHOLE // GRAIN
+    pieces = np.zeros(full + 1)
+    np.add.at(pieces, -(-typical.part // GRAIN), typical.share)
+    pieces[0] = 0.0
+    pieces[full] += typical.share @ typical.whole
+    return pieces
+
+
+def groups_of(typical: Typical, most: int) -> FloatArray:
+    """Return how many groups of whole devices a typical ask has on average, by size; a part is that much of one."""
+    groups = np.zeros(most + 1)
+    possible = typical.whole <= most
+    each = typical.share * np.where(typical.whole > 0, 1.0, typical.part / WHOLE)
+    np.add.at(groups, np.maximum(typical.whole, 1)[possible], each[possible])
+    return groups
 
 
 def pressure_of(room: Room, typical: Typical) -> FloatArray:
