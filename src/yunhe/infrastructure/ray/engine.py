@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import anyio
 import msgspec
 
+from yunhe.infrastructure.contract.archives import check_paths
 from yunhe.infrastructure.contract.model import (
     Account,
     Catalogue,
@@ -27,7 +28,7 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.infrastructure.ray import amounts, marks, phases
 from yunhe.infrastructure.ray.client import RayClient
-from yunhe.infrastructure.ray.files import check_paths, fetch_archive, read_archive
+from yunhe.infrastructure.ray.files import fetch_archive, read_archive
 from yunhe.infrastructure.ray.marks import Known, read_known
 from yunhe.infrastructure.ray.node.runner import KEY
 from yunhe.infrastructure.ray.package import (
