@@ -84,14 +84,16 @@ class PowerPromises(BasicPromises):
 
     async def test_results_come_back_and_what_is_not_there_is_left_out(self, caller: Caller) -> None:
         engine = await self._with_files(caller)
-        order = await caller.run("echo one > one.txt\necho two > two.txt\necho log > run.log")
+        order = await caller.run(
+            "echo one > one.txt\necho two > two.txt\necho log > run.log", outputs=("*.txt", "nowhere/*")
+        )
         await caller.ended(order.allocation_id)
         got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
         assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
 
     async def test_no_file_outside_the_directory_can_be_fetched(self, caller: Caller) -> None:
         engine = await self._with_files(caller)
-        order = await caller.run("echo one > one.txt")
+        order = await caller.run("echo one > one.txt", outputs=("*.txt",))
         await caller.ended(order.allocation_id)
         for pattern in ("/etc/passwd", "../*", "../../*"):
             with pytest.raises(InvalidInputError):
