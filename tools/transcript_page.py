@@ -28,18 +28,21 @@ $ yunhe run --policy cheapest train.yaml      # or by what matters to you
 
 What you can rely on wherever it runs:
 
-- `run` and `setup` are scripts: of what their first line names, else of `bash`, else of `sh`. They start in an empty
-  directory of their own, which is also `HOME`; output and errors come as one log.
+- `run` and `setup` are scripts: of what their first line names, else of `bash`, else of `sh`. They start in a
+  directory of their own, empty but for `workdir`, which is also `HOME`; output and errors come as one log.
 - `envs` and `secrets` are there as variables, beside `YUNHE_JOB_ID`, `YUNHE_ATTEMPT` (1, 2, …), `YUNHE_ALLOCATION_ID`,
   `YUNHE_PROJECT_ID`, `YUNHE_CPU_MILLIS`, `YUNHE_MEMORY_MIB` and `YUNHE_NODE_ID`.
 - The exit code is the script's own. Whoever is stopped, or has run out of time, first hears SIGTERM and has a moment to
   put things in order.
 - A retry begins in a fresh directory and may run on another pool.
 - What is owed is the pool's price times what was metered, to the millionth.
+- `workdir` and `file_mounts` lie in the directory before `setup` begins, and `outputs` are brought home after the end, also of
+  what failed, was stopped or ran out of time (on Kubernetes not of what a stop had to kill). How much may be sent
+  differs: a Kubernetes cluster takes 24 MiB compressed for one task, Ray 100 MiB for each archive, hosts and Slurm what
+  their disks hold.
 
-Some of a task needs a [power](../reference/plugins.md#powers) that not every engine has: `workdir`, `file_mounts` and
-`outputs` need files, which Kubernetes has not yet; `image` needs images, which Slurm and Ray have not. A pool that lacks
-it is not chosen, and `yunhe explain` says so.
+Some of a task needs a [power](../reference/plugins.md#powers) that not every engine has: `image` needs images, which Slurm
+and Ray have not. A pool that lacks it is not chosen, and `yunhe explain` says so.
 """
 
 ENDING = """\

@@ -187,6 +187,14 @@ class NamesNodesAlike(FakeEngine):
         return msgspec.structs.replace(inventory, nodes=inventory.nodes * 2)
 
 
+class RefusesWhatItHas(FakePool):
+    def expects(self, upload: Upload) -> bool:
+        known = self._allocations.get(upload.allocation_id)
+        if known is not None and known.order is not None:
+            raise ConflictError(f"{upload.allocation_id} takes no more files.")
+        return super().expects(upload)
+
+
 BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] = [
     (RunsAgainWhenAsked, "test_an_allocation_launched_again_and_again_runs_once", {}),
     (ForgetsWhatItReleased, "test_a_released_allocation_never_runs_again", {}),
@@ -214,6 +222,7 @@ BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] =
     (RepeatsItself, "test_output_can_be_read_from_every_byte", {}),
     (TellsEverythingAgain, "test_every_minute_of_use_is_handed_out_in_sequence", {}),
     (ReadsEveryArchive, "test_the_same_archive_again_costs_nothing", {}),
+    (RefusesWhatItHas, "test_the_same_archive_again_is_welcome_after_the_launch", {}),
     (Boasts, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
     (DoesNotSayWhy, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
     (SaysNo, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
@@ -246,7 +255,9 @@ async def test_a_broken_promise_is_noticed(
     with pytest.raises(BaseException) as failure:
         await test(**wanted, **values)
     assert any(
-        isinstance(error, AssertionError | pytest.fail.Exception | FencedError | NotFoundError)
+        isinstance(
+            error, AssertionError | pytest.fail.Exception | ConflictError | FencedError | NotFoundError
+        )
         for error in _flat(failure.value)
     ), failure.value
 

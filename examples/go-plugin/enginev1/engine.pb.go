@@ -1953,8 +1953,10 @@ type LaunchOrder struct {
 	TimeoutS       *float64          `protobuf:"fixed64,10,opt,name=timeout_s,json=timeoutS,proto3,oneof" json:"timeout_s,omitempty"`
 	LogLimitBytes  int64             `protobuf:"varint,11,opt,name=log_limit_bytes,json=logLimitBytes,proto3" json:"log_limit_bytes,omitempty"`
 	DiskLimitBytes *int64            `protobuf:"varint,12,opt,name=disk_limit_bytes,json=diskLimitBytes,proto3,oneof" json:"disk_limit_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then.
+	Outputs       []string `protobuf:"bytes,13,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LaunchOrder) Reset() {
@@ -2069,6 +2071,13 @@ func (x *LaunchOrder) GetDiskLimitBytes() int64 {
 		return *x.DiskLimitBytes
 	}
 	return 0
+}
+
+func (x *LaunchOrder) GetOutputs() []string {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
 }
 
 type LaunchRequest struct {
@@ -4115,7 +4124,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.yunhe.engine.v1.NodeR\x05nodes\"2\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06script\x18\x02 \x01(\tR\x06script\"\x94\x05\n" +
+	"\x06script\x18\x02 \x01(\tR\x06script\"\xae\x05\n" +
 	"\vLaunchOrder\x12#\n" +
 	"\rallocation_id\x18\x01 \x01(\tR\fallocationId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x1d\n" +
@@ -4130,7 +4139,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\ttimeout_s\x18\n" +
 	" \x01(\x01H\x00R\btimeoutS\x88\x01\x01\x12&\n" +
 	"\x0flog_limit_bytes\x18\v \x01(\x03R\rlogLimitBytes\x12-\n" +
-	"\x10disk_limit_bytes\x18\f \x01(\x03H\x01R\x0ediskLimitBytes\x88\x01\x01\x1a7\n" +
+	"\x10disk_limit_bytes\x18\f \x01(\x03H\x01R\x0ediskLimitBytes\x88\x01\x01\x12\x18\n" +
+	"\aoutputs\x18\r \x03(\tR\aoutputs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +

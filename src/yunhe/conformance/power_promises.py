@@ -1,6 +1,7 @@
 """What an engine keeps that declares a power; a power that is not declared is skipped with the engine's reason."""
 
 import anyio
+import msgspec
 import pytest
 
 from yunhe.conformance.basic_promises import BasicPromises
@@ -68,6 +69,20 @@ class PowerPromises(BasicPromises):
         await engine.put_archive(upload, again)
         assert b"".join([chunk async for chunk in again]) == archive, "some of it was read a second time"
 
+    async def test_the_same_archive_again_is_welcome_after_the_launch(self, caller: Caller) -> None:
+        """Whoever dies between a launch and its record sends the files again, and must not take that for a refusal."""
+        engine = await self._with_files(caller)
+        archive = archive_of({"a.txt": b"alpha\n"})
+        upload = caller.upload(archive)
+        await engine.put_archive(upload, chunks_of(archive))
+        order = await caller.run("cat data/a.txt", allocation_id=upload.allocation_id)
+        again = chunks_of(archive)
+        await engine.put_archive(msgspec.structs.replace(upload, token=2), again)
+        assert b"".join([chunk async for chunk in again]) == archive, "some of it was read a second time"
+        await caller.engine.launch(msgspec.structs.replace(order, token=2))
+        assert (await caller.ended(order.allocation_id)).exit_code == 0
+        assert await caller.log(order.allocation_id) == b"alpha\n"
+
     async def test_an_older_token_puts_no_file(self, caller: Caller) -> None:
         engine = await self._with_files(caller)
         archive = archive_of({"a.txt": b"new\n"})
@@ -84,14 +99,16 @@ class PowerPromises(BasicPromises):
 
     async def test_results_come_back_and_what_is_not_there_is_left_out(self, caller: Caller) -> None:
         engine = await self._with_files(caller)
-        order = await caller.run("echo one > one.txt\necho two > two.txt\necho log > run.log")
+        order = await caller.run(
+            "echo one > one.txt\necho two > two.txt\necho log > run.log", outputs=("*.txt", "nowhere/*")
+        )
         await caller.ended(order.allocation_id)
         got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
         assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
 
     async def test_no_file_outside_the_directory_can_be_fetched(self, caller: Caller) -> None:
         engine = await self._with_files(caller)
-        order = await caller.run("echo one > one.txt")
+        order = await caller.run("echo one > one.txt", outputs=("*.txt",))
         await caller.ended(order.allocation_id)
         for pattern in ("/etc/passwd", "../*", "../../*"):
             with pytest.raises(InvalidInputError):

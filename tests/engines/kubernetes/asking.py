@@ -118,11 +118,13 @@ def execute(
     version: int = 5,
     stdin: bytes = b"",
     tty: bool = False,
+    into: str = "main",
 ) -> Executed:
-    """Run a command in a pod over websocket, as version 4 or 5 of the protocol."""
+    """Run a command in a container of a pod over websocket, as version 4 or 5 of the protocol."""
     query = httpx.QueryParams(
         [
             *(("command", word) for word in command),
+            ("container", into),
             ("stdin", bool(stdin)),
             ("stdout", True),
             ("stderr", not tty),

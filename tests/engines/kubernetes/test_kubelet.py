@@ -77,6 +77,21 @@ def test_the_end_says_how_it_came(client: httpx.Client) -> None:
     assert (said["exitCode"], said["reason"]) == (128, "StartError")
 
 
+def test_the_last_words_of_a_container_are_told_and_are_its_own(client: httpx.Client) -> None:
+    create(
+        client,
+        PODS,
+        pod("speaks", "echo -n last > /dev/termination-log; echo -n ' words' >> /dev/termination-log"),
+    )
+    create(
+        client, PODS, pod("elsewhere", "echo -n here > /tmp/note; exit 1", terminationMessagePath="/tmp/note")
+    )
+    create(client, PODS, pod("silent", "true"))
+    told = {name: state(ended(client, name))["terminated"] for name in ("speaks", "elsewhere", "silent")}
+    assert (told["speaks"]["message"], told["elsewhere"]["message"]) == ("last words", "here")
+    assert "message" not in told["silent"]
+
+
 def test_a_process_over_its_memory_limit_is_killed_for_it(client: httpx.Client) -> None:
     script = "exec python3 -c 'bytearray(200 << 20)'"
     create(client, PODS, pod("over-memory", script, resources={"limits": {"memory": "32Mi"}}))
@@ -123,6 +138,24 @@ def test_configuration_and_secrets_arrive_as_environment_and_files(client: httpx
     assert ended(client, "configured")["status"]["phase"] == "Succeeded"
     assert log(client, "configured").splitlines()[:3] == ["hello configured sesame", "hello", "sesame"]
     assert "refused" in log(client, "configured")
+
+
+def test_pieces_of_binary_data_are_laid_out_where_a_projected_volume_says(client: httpx.Client) -> None:
+    for number, data in enumerate([bytes(range(256)), b"\x1f\x8b"]):
+        body = {"metadata": {"name": f"piece-{number}"}, "immutable": True}
+        body["binaryData"] = {"piece": base64.b64encode(data).decode()}
+        create(client, f"{DEFAULT}/configmaps", body)
+    sources = [
+        {"configMap": {"name": f"piece-{number}", "items": [{"key": "piece", "path": f"1/{number:04d}"}]}}
+        for number in (1, 0)
+    ]
+    volume = {"name": "files", "projected": {"defaultMode": 0o444, "sources": sources}}
+    mounts = [{"name": "files", "mountPath": "/files", "readOnly": True}]
+    create(
+        client, PODS, pod("pieces", "cat /files/1/* | base64 -w0", {"volumes": [volume]}, volumeMounts=mounts)
+    )
+    assert ended(client, "pieces")["status"]["phase"] == "Succeeded"
+    assert base64.b64decode(log(client, "pieces")) == bytes(range(256)) + b"\x1f\x8b"
 
 
 def test_a_pod_has_a_token_of_its_service_account(client: httpx.Client) -> None:

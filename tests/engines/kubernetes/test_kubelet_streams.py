@@ -7,7 +7,19 @@ from collections.abc import Generator
 import httpx
 import pytest
 
-from engines.kubernetes.asking import PODS, create, ended, execute, log, pod, running
+from engines.kubernetes.asking import (
+    PODS,
+    Object,
+    container,
+    create,
+    ended,
+    execute,
+    log,
+    pod,
+    running,
+    wait_for,
+    wait_gone,
+)
 from engines.kubernetes.cluster import Cluster
 
 pytestmark = [pytest.mark.engine, pytest.mark.drives("kube-apiserver", "kube-scheduler", "etcd")]
@@ -25,6 +37,49 @@ def sleeper(kubernetes_cluster: Cluster) -> str:
         create(client, PODS, pod("sleeper", "exec sleep 600", env=[{"name": "WORD", "value": "in the pod"}]))
         running(client, "sleeper")
     return "sleeper"
+
+
+def test_each_container_of_a_pod_has_its_own_end_log_and_commands_and_shares_the_volumes(
+    client: httpx.Client, kubernetes_cluster: Cluster
+) -> None:
+    mounts = [{"name": "kept", "mountPath": "/kept"}]
+    stays = container("echo stays; exec sleep 600", volumeMounts=[mounts[0] | {"readOnly": True}])
+    both = pod("pair", "echo goes; echo left > /kept/a; exit 4", volumeMounts=mounts)
+    both["spec"]["containers"].append(stays | {"name": "second"})
+    both["spec"]["volumes"] = [{"name": "kept", "emptyDir": {}}]
+    create(client, PODS, both)
+    seen = wait_for(client, f"{PODS}/pair", lambda seen: "terminated" in states(seen).get("main", {}))
+    assert states(seen)["main"]["terminated"]["exitCode"] == 4
+    assert seen["status"]["phase"] == "Running"
+    seen = wait_for(client, f"{PODS}/pair", lambda seen: "running" in states(seen).get("second", {}))
+    assert log(client, "pair", container="main") == "goes\n"
+    assert log(client, "pair", container="second") == "stays\n"
+    inside = execute(kubernetes_cluster, "pair", ["cat", "/kept/a"], into="second")
+    assert (inside.stdout, inside.exit_code) == (b"left\n", 0)
+    assert execute(kubernetes_cluster, "pair", ["touch", "/kept/b"], into="second").exit_code == 1
+    assert execute(kubernetes_cluster, "pair", ["true"], into="main").status["status"] == "Failure"
+    client.delete(f"{PODS}/pair", params={"gracePeriodSeconds": 1}).raise_for_status()
+    wait_gone(client, f"{PODS}/pair")
+
+
+def test_a_pod_says_why_its_node_ended_it_only_when_all_of_it_has_ended(client: httpx.Client) -> None:
+    deaf = container("trap '' TERM; sleep 600") | {"name": "deaf"}
+    late = pod(
+        "both-late", "exec sleep 600", {"activeDeadlineSeconds": 6, "terminationGracePeriodSeconds": 5}
+    )
+    late["spec"]["containers"][0]["command"] = ["sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.1; done"]
+    late["spec"]["containers"].append(deaf)
+    create(client, PODS, late)
+    seen = wait_for(client, f"{PODS}/both-late", lambda seen: "terminated" in states(seen).get("main", {}))
+    assert (seen["status"]["phase"], seen["status"].get("reason")) == ("Running", None)
+    seen = ended(client, "both-late")
+    assert (seen["status"]["phase"], seen["status"]["reason"]) == ("Failed", "DeadlineExceeded")
+    assert states(seen)["main"]["terminated"]["exitCode"] == 7
+
+
+def states(seen: Object) -> dict[str, Object]:
+    """Return how each container of a pod stands, by name."""
+    return {one["name"]: one["state"] for one in seen["status"].get("containerStatuses", ())}
 
 
 def test_a_log_is_kept_to_the_byte_and_can_be_read_in_part(client: httpx.Client) -> None:

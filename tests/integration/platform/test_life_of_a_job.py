@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from integration.platform.stage import finished, with_a_pool
+from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
@@ -39,6 +40,23 @@ async def test_a_job_runs_is_logged_and_billed(settings: Settings) -> None:
         lines = [line async for line in platform.trades.export()]
         assert verify(lines).ok
         assert lines[-1].final  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_an_engine_is_told_with_the_order_what_will_be_fetched(settings: Settings) -> None:
+    kind = FakeKind()
+    async with running(settings, kinds={"fake": kind}) as platform:
+        who = await with_a_pool(platform)
+        task = Task(run="sleep 60\n", outputs=("result", "logs/*.txt"))
+        (job,) = await platform.applications.submit(who, (Submission(task=task),))
+        with anyio.fail_after(60):
+            while (job := await platform.orchestration.job(job.id)).state is not JobState.RUNNING:
+                await anyio.sleep(0.02)
+        pool = kind.site(Target(address="lab")).pool
+        told = pool.known(job.attempts[0].allocation_id).order
+        assert told is not None
+        assert told.outputs == ("result", "logs/*.txt")
+        await platform.orchestration.stop(job.id)
+        await finished(platform, job)
 
 
 async def test_a_failing_job_is_retried_as_often_as_it_says(settings: Settings) -> None:

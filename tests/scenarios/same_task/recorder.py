@@ -2,11 +2,12 @@
 
 import socketserver
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Self
@@ -104,7 +105,7 @@ class Recorder:
         return made
 
     def _run(self, pool: EnginePool, task: Path, starter: Starter) -> Ran:
-        shell = self._platform.shell
+        shell = replace(self._platform.shell, cwd=task.parent)  # where its workdir is
         words = ("run", "-y", "--pool", pool.name, "--env", f"STARTER={starter.address}", task)
         done = shell(*words, timeout_s=PATIENCE_S)
         with shell.client() as client:
@@ -124,6 +125,16 @@ class Recorder:
             done = shell("stop", job_id)
             assert done.returncode == 0, done.stderr
 
+    def _fetched(self, job: Job) -> str:
+        """Return every file that the job left as output, as its user gets it."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = self._platform.shell("cp", f"{job.id}:", folder)
+            if done.returncode != 0:
+                return f"nothing: {done.stderr.strip()}"
+            files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            told = [f"{path.relative_to(folder)} with: {path.read_text().strip()}" for path in files]
+            return ", ".join(told) or "nothing"
+
     def _lines(self, pool: EnginePool, task: str, ran: Ran) -> Lines:
         lines = {
             "command": f"ends with exit code {ran.exit_code}",
@@ -137,6 +148,7 @@ class Recorder:
         for number, line in enumerate(ran.output.splitlines(), start=1):
             lines[f"output {number}"] = line or "(an empty line)"  # not the same as none
         if task == "finishes":
+            lines["fetched"] = self._fetched(ran.job)
             lines |= usage(ran.job.attempts[0])
         with self._platform.shell.client() as client:
             lines["bill"] = bill(client, ran.job)

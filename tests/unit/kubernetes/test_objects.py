@@ -12,10 +12,19 @@ from yunhe.agent.environment import environment_of
 from yunhe.agent.runs import Run
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.manifest import read_manifest
-from yunhe.infrastructure.contract.model import LaunchOrder, Power, Step
+from yunhe.infrastructure.contract.model import LaunchOrder, Power, Step, Upload
 from yunhe.infrastructure.kubernetes import kind, names
 from yunhe.infrastructure.kubernetes.facts import ALWAYS_MISSING
-from yunhe.infrastructure.kubernetes.objects import check_order, pod_body, record_body, secret_body
+from yunhe.infrastructure.kubernetes.objects import (
+    KEPT_AFTER_TIMEOUT_S,
+    Brought,
+    check_order,
+    pod_body,
+    preparing_body,
+    record_body,
+    secret_body,
+)
+from yunhe.infrastructure.kubernetes.records import claimed
 from yunhe.infrastructure.kubernetes.settings import DEFAULT_IMAGE, Settings, read_settings
 from yunhe.infrastructure.kubernetes.wrapper import WRAPPER
 from yunhe.kernel.errors import InvalidInputError, TooLargeError, UnsupportedError
@@ -88,6 +97,51 @@ def test_the_environment_is_that_of_every_engine_and_no_name_is_said_twice() -> 
     assert "LANG" not in {entry["name"] for entry in with_image}
 
 
+def test_only_an_order_with_outputs_has_a_keeper_and_that_knows_nothing_but_the_directory() -> None:
+    wanted = order(
+        outputs=("*.txt",), envs={"PLAIN": "seen"}, secrets={"TOKEN": "hush"}, image="x", timeout_s=9.5
+    )
+    spec = pod_body(wanted, KEY, "u", Settings())["spec"]
+    task, keeper = spec["containers"]
+    assert (task["name"], keeper["name"], keeper["image"]) == (names.CONTAINER, names.KEEPER, "x")
+    assert "env" not in keeper
+    assert [mount["name"] for mount in keeper["volumeMounts"]] == ["work"]
+    assert keeper["volumeMounts"][0]["readOnly"]
+    assert keeper["resources"]["requests"] == keeper["resources"]["limits"]
+    assert spec["activeDeadlineSeconds"] == 10 + KEPT_AFTER_TIMEOUT_S
+    assert task["command"][7] == "10"
+    (alone,) = pod_body(order(timeout_s=9.5), KEY, "u", Settings())["spec"]["containers"]
+    assert alone["command"][7] == "0"
+
+
+def test_files_are_mounted_where_the_wrapper_unpacks_them_and_paths_are_arguments() -> None:
+    files = Brought(("data; rm -rf /", "$(id)"), {"projected": {"sources": []}})
+    body = pod_body(order(), KEY, "u", Settings(), files)
+    argv = container(body)["command"]
+    assert argv[8:12] == [names.FILES_FOLDER, "2", "data; rm -rf /", "$$(id)"]
+    assert {"name": "files", "projected": {"sources": []}} in body["spec"]["volumes"]
+    assert "files" not in json.dumps(pod_body(order(), KEY, "u", Settings())["spec"]["volumes"])
+
+
+def test_what_is_prepared_has_no_scripts_and_the_claim_brings_them() -> None:
+    upload = Upload(
+        allocation_id=AllocationId("alloc_1"),
+        token=1,
+        project_id=ProjectId("p"),
+        path="",
+        digest="",
+        size_bytes=1,
+    )
+    prepared = preparing_body(upload, "ns")
+    assert "data" not in prepared
+    change = claimed(order())
+    assert change["data"] == {"1": "echo $(id)\n"}
+    assert change["metadata"]["labels"][names.STATE] == "claimed"
+    assert change["metadata"]["labels"].items() >= prepared["metadata"]["labels"].items() - {
+        (names.STATE, "preparing")
+    }
+
+
 def test_requests_are_limits_and_the_rest_is_mapped() -> None:
     wanted = order(
         resources=Resources(
@@ -113,6 +167,7 @@ def test_requests_are_limits_and_the_rest_is_mapped() -> None:
         ({"envs": {"NOT A NAME": "x"}}, InvalidInputError, "envs.NOT A NAME"),
         ({"secrets": {"1x": "x"}}, InvalidInputError, "secrets.1x"),
         ({"steps": ()}, InvalidInputError, "steps"),
+        ({"outputs": ("../*",)}, InvalidInputError, "outputs"),
         (
             {"resources": Resources(accelerators=(Accelerators("H200", 500),))},
             InvalidInputError,

@@ -8,7 +8,15 @@ import pytest
 from yunhe.infrastructure.contract.model import Ending, Meters, Phase
 from yunhe.infrastructure.kubernetes import names
 from yunhe.infrastructure.kubernetes.objects import RecordState
-from yunhe.infrastructure.kubernetes.phases import Final, Progress, observed
+from yunhe.infrastructure.kubernetes.phases import (
+    SETTLED_AFTER_S,
+    Final,
+    Progress,
+    is_gone,
+    is_over,
+    observed,
+    unsettled_s,
+)
 from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import Pod, Record
 
@@ -42,9 +50,9 @@ def pod(phase: str, state: Mapping[str, object] | None = None, **status: object)
     return msgspec.convert(body, Pod)
 
 
-def ended(code: int, reason: str = "Error") -> dict[str, object]:
+def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, object]:
     times = {"startedAt": "2027-01-15T08:00:01Z", "finishedAt": "2027-01-15T08:00:04Z"}
-    return {"terminated": {"exitCode": code, "reason": reason, **times}}
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message, **times}}
 
 
 RUNNING = {"running": {"startedAt": "2027-01-15T08:00:01Z"}}
@@ -190,3 +198,101 @@ def test_a_record_that_somebody_has_spoilt_is_unknown_and_spoils_no_other() -> N
     told = observed(spoilt, pod("Running", RUNNING), Progress(), SETTINGS, NOW)
     assert told.phase is Phase.UNKNOWN
     assert "improved" in told.detail
+
+
+# With a keeper
+
+
+def kept(
+    task: Mapping[str, object], *, phase: str = "Running", final: Final | None = None, **status: object
+) -> Pod:
+    """Return a pod with a keeper beside its task; nothing is written on it yet unless there is *final*."""
+    keeper = RUNNING if phase == "Running" else ended(137)
+    said = {names.FINAL: msgspec.json.encode(final).decode()} if final is not None else {}
+    body = {
+        "metadata": {"name": "alloc-1", "annotations": said},
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{"name": "task"}, {"name": "keeper"}],
+            "activeDeadlineSeconds": 100,
+        },
+        "status": {
+            "phase": phase,
+            "startTime": "2027-01-15T08:00:00Z",
+            "containerStatuses": [{"name": "task", "state": task}, {"name": "keeper", "state": keeper}],
+            **status,
+        },
+    }
+    return msgspec.convert(body, Pod)
+
+
+LATE = {
+    "terminated": {"exitCode": 143, "startedAt": "2027-01-15T08:00:01Z", "finishedAt": "2027-01-15T08:01:40Z"}
+}
+WRITTEN = Final(step="step-1")
+
+
+@pytest.mark.parametrize(
+    ("seen", "ending", "code"),
+    [
+        (kept(ended(0), final=WRITTEN), Ending.DONE, 0),
+        (kept(ended(3), final=WRITTEN), Ending.DONE, 3),
+        (kept(ended(8, message="step-1\x1etimed-out"), final=WRITTEN), Ending.TIMED_OUT, 8),
+        (kept(ended(137, "OOMKilled"), final=WRITTEN), Ending.OUT_OF_MEMORY, 137),
+        # What befell the keeper when the task had ended is nothing of the task's.
+        (kept(ended(3), phase="Failed", final=WRITTEN, reason="DeadlineExceeded"), Ending.DONE, 3),
+        (kept(ended(0), phase="Failed", final=WRITTEN, reason="Evicted"), Ending.DONE, 0),
+        # What befell both is.
+        (kept(LATE, phase="Failed", final=WRITTEN, reason="DeadlineExceeded"), Ending.TIMED_OUT, 143),
+        (kept(ended(143), phase="Failed", final=WRITTEN, reason="Evicted"), Ending.PREEMPTED, 143),
+    ],
+)
+def test_the_end_of_a_task_with_a_keeper_is_the_tasks_own(seen: Pod, ending: Ending, code: int) -> None:
+    told = observed(record(), seen, Progress(), SETTINGS, NOW)
+    assert (told.phase, told.ending, told.exit_code) == (Phase.EXITED, ending, code)
+
+
+def test_an_end_that_was_written_down_stays_whatever_becomes_of_the_pod() -> None:
+    final = Final(step="step-1", ending=Ending.DONE, exit_code=3, ended_at=5.0)
+    lost = kept(ended(137, "ContainerStatusUnknown"), phase="Failed", final=final, reason="NodeLost")
+    for state in (RecordState.CLAIMED, RecordState.STOPPED):
+        told = observed(record(state), lost, Progress(), SETTINGS, NOW)
+        assert (told.phase, told.ending, told.exit_code, told.ended_at) == (Phase.EXITED, Ending.DONE, 3, 5.0)
+
+
+def test_a_task_is_over_before_its_keeper_and_the_pod_is_not_gone() -> None:
+    assert is_over(kept(ended(0)))
+    assert not is_gone(kept(ended(0)))
+    assert not is_over(kept(RUNNING))
+    assert is_gone(kept(ended(0), phase="Failed"))
+
+
+def test_only_an_end_by_a_signal_that_nobody_explains_waits_for_the_nodes_reason() -> None:
+    finished = 1_800_000_004.0
+    assert unsettled_s(record(), kept(ended(143)), finished + 1) == SETTLED_AFTER_S - 1
+    assert unsettled_s(record(), kept(ended(143)), finished + SETTLED_AFTER_S + 1) == 0
+    assert unsettled_s(record(RecordState.STOPPED), kept(ended(143)), finished) == 0
+    for seen in (
+        kept(ended(1)),
+        kept(ended(137, "OOMKilled")),
+        kept(ended(143, message="step-1\x1etimed-out")),
+        kept(ended(143), phase="Failed", reason="Evicted"),
+        pod("Running", ended(143)),
+    ):
+        assert unsettled_s(record(), seen, finished) == 0
+
+
+def test_files_that_could_not_be_unpacked_are_told_as_the_detail() -> None:
+    told = observed(
+        record(), pod("Failed", ended(125, message="\x1eThe image has no tar.")), Progress(), SETTINGS, NOW
+    )
+    assert (told.phase, told.ending, told.exit_code) == (Phase.EXITED, Ending.DONE, 125)
+    assert told.detail == "The image has no tar."
+
+
+def test_what_was_prepared_long_ago_and_claimed_now_is_starting() -> None:
+    old = record(RecordState.PREPARING, created="2027-01-15T07:00:00Z")
+    assert observed(old, None, Progress(), SETTINGS, NOW).phase is Phase.PREPARING
+    fresh = record(created="2027-01-15T07:00:00Z")
+    fresh.metadata.annotations[names.CLAIMED_AT] = f"{NOW - 5:.3f}"
+    assert observed(fresh, None, Progress(), SETTINGS, NOW).phase is Phase.STARTING

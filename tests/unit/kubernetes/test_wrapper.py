@@ -11,8 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from yunhe.conformance.caller import archive_of
+from yunhe.infrastructure.kubernetes.outputs import FETCH
 from yunhe.infrastructure.kubernetes.step_marks import StepMarks
-from yunhe.infrastructure.kubernetes.wrapper import WRAPPER, command, unexpanded
+from yunhe.infrastructure.kubernetes.wrapper import (
+    KEEPER,
+    TIMED_OUT,
+    WRAPPER,
+    Folders,
+    Note,
+    command,
+    read_note,
+    unexpanded,
+)
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 
@@ -28,10 +39,29 @@ class Task:
             file.chmod(0o755)
         self.names = [f"step-{number}" for number in range(1, len(scripts) + 1)]
 
+        self.unpack: list[str] = []
+        self.timeout_s = 0
+        self.path = os.environ["PATH"]
+
+    def bring(self, path: str, archive: bytes) -> None:
+        """Lay an archive out as its volume does, in two pieces."""
+        self.unpack.append(path)
+        pieces = self.folder / "files" / str(len(self.unpack))
+        pieces.mkdir(parents=True)
+        (pieces / "0000").write_bytes(archive[:50])
+        (pieces / "0001").write_bytes(archive[50:])
+
     def start(self, shell: str) -> subprocess.Popen[bytes]:
-        argv = command("alloc_1", str(self.folder), str(self.folder / "note"), self.names)
-        argv[0:1] = ["busybox", "sh"] if shell == "busybox" else [shell]
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=self.folder, start_new_session=True)
+        folders = Folders(str(self.folder), str(self.folder / "note"), str(self.folder / "files"))
+        argv = command("alloc_1", folders, self.names, unpack=self.unpack, timeout_s=self.timeout_s)
+        argv[0:1] = [str(shutil.which("busybox")), "sh"] if shell == "busybox" else [str(shutil.which(shell))]
+        return subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            cwd=self.folder,
+            start_new_session=True,
+            env={**os.environ, "PATH": self.path},
+        )
 
     def run(self, shell: str) -> tuple[int, bytes, str]:
         process = self.start(shell)
@@ -119,9 +149,75 @@ def test_what_ignores_the_polite_signal_is_waited_for(tmp_path: Path, shell: str
     assert time.monotonic() - began_at > 0.7
 
 
-def test_the_kubelet_finds_nothing_to_expand_in_it() -> None:
-    assert "$(" not in WRAPPER
-    assert "$$" not in WRAPPER
+@pytest.mark.parametrize("shell", SHELLS)
+def test_files_are_unpacked_in_order_before_the_first_step_and_are_its_own(
+    tmp_path: Path, shell: str
+) -> None:
+    task = Task(tmp_path, "cat -- data/a data/deep/b '-x y/c'\numask")
+    task.bring("data", archive_of({"a": b"old\n", "deep/b": b"beta\n"}))
+    task.bring("data", archive_of({"a": b"new\n"}))
+    task.bring("-x y", archive_of({"c": b"gamma\n"}))
+    assert task.run(shell) == (0, b"new\nbeta\ngamma\n0077\n", "step-1")
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_files_that_cannot_be_unpacked_are_told_as_such_and_no_step_begins(
+    tmp_path: Path, shell: str
+) -> None:
+    task = Task(tmp_path, "echo begun")
+    task.bring("data", b"not an archive" * 20)
+    code, log, note = task.run(shell)
+    assert (code, read_note(note).step) == (125, "")
+    assert "could not be unpacked in ./data" in read_note(note).why
+    assert log.endswith(read_note(note).why.encode() + b"\n")
+    assert b"begun" not in log
+
+
+def test_an_image_without_tar_is_told_as_such(tmp_path: Path) -> None:
+    task = Task(tmp_path, "echo begun")
+    task.bring("data", archive_of({"a": b"x"}))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("expr", "mkdir", "cat"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    task.path = str(tools)
+    code, log, note = task.run("dash")
+    assert (code, log) == (125, read_note(note).why.encode() + b"\n")
+    assert "no tar" in read_note(note).why
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_log_of_what_brought_files_begins_with_a_mark_too(tmp_path: Path, shell: str) -> None:
+    task = Task(tmp_path, "echo begun")
+    task.bring("", archive_of({"a": b"x"}))
+    output, _ = task.start(shell).communicate(timeout=20)
+    marks = StepMarks("alloc_1")
+    assert marks.feed(output) + marks.end() == b"begun\n"
+    assert (marks.begins_with_mark, marks.step_number) == (True, 1)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_when_the_time_is_up_a_step_hears_it_once_and_the_note_says_so(tmp_path: Path, shell: str) -> None:
+    step = "trap 'echo heard; sleep 0.3; exit 8' TERM\nwhile :; do sleep 5 & wait $!; done"
+    task = Task(tmp_path, "true", step, "echo next")
+    task.timeout_s = 1
+    code, log, note = task.run(shell)
+    assert (code, log, read_note(note)) == (8, b"heard\n", Note("step-2", TIMED_OUT))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_ends_in_time_is_not_touched_by_its_timeout(tmp_path: Path, shell: str) -> None:
+    task = Task(tmp_path, "echo one", "echo two")
+    task.timeout_s = 1
+    code, log, note = task.run(shell)
+    assert (code, log, read_note(note)) == (0, b"one\ntwo\n", Note("step-2", ""))
+
+
+@pytest.mark.parametrize("text", [WRAPPER, FETCH, KEEPER])
+def test_the_kubelet_finds_nothing_to_expand_in_it(text: str) -> None:
+    assert "$(" not in text
+    assert "$$" not in text
 
 
 def kubelet_expands(text: str) -> str:

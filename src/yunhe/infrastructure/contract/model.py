@@ -137,6 +137,8 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     log_limit_bytes: int = 64 * 1024 * 1024
     disk_limit_bytes: int | None = None
+    outputs: tuple[str, ...] = ()
+    """Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then."""
 
 
 class Phase(StrEnum):

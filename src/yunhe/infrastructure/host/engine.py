@@ -92,7 +92,9 @@ class HostEngine:
 
     async def launch(self, order: LaunchOrder) -> None:
         """Begin *order*; return once the agent has claimed it durably."""
-        await self._ask("launch", msgspec.to_builtins(order))
+        body = msgspec.to_builtins(order)
+        del body["outputs"]  # agents keep the whole directory, and older ones refuse a field they do not know
+        await self._ask("launch", body)
 
     async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
         """Begin to end an allocation."""

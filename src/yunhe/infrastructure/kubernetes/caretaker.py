@@ -14,10 +14,23 @@ from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.key_queue import KeyQueue
 from yunhe.infrastructure.kubernetes.metering import Metering
 from yunhe.infrastructure.kubernetes.objects import RecordState, path_of
-from yunhe.infrastructure.kubernetes.phases import Final, final_of, has_run, is_over, state_of, terminated_of
+from yunhe.infrastructure.kubernetes.phases import (
+    Final,
+    final_of,
+    has_keeper,
+    has_run,
+    is_gone,
+    is_over,
+    state_of,
+    terminated_of,
+    unsettled_s,
+    verdict_of,
+    with_end,
+)
 from yunhe.infrastructure.kubernetes.shapes import Key, Pod, Record
 from yunhe.infrastructure.kubernetes.store import Store
 from yunhe.infrastructure.kubernetes.taps import Taps
+from yunhe.infrastructure.kubernetes.wrapper import read_note
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, InvalidInputError, NotFoundError, YunheError
 
@@ -78,6 +91,10 @@ class Caretaker:
             await self._clear_away(pod)
         elif is_over(pod):
             if final_of(pod) is None and has_run(pod):
+                wait_s = unsettled_s(record, pod, self._clock())
+                if wait_s > 0:
+                    self.queue.add_after(key, wait_s)
+                    return
                 await self._write_down_the_end(record, pod)
             self._taps.close(key)
         else:
@@ -114,7 +131,10 @@ class Caretaker:
         body = {"metadata": {"uid": pod.metadata.uid, "finalizers": keep or None}}
         try:
             await self._api.patch(path_of("pods", key), body)
-            if pod.metadata.deletion_timestamp is None:
+            if not is_gone(pod):
+                # Its keeper runs. The node ends that and then lets go of the pod, whoever has deleted it before.
+                await self._api.delete(path_of("pods", key), uid=pod.metadata.uid, grace_s=1)
+            elif pod.metadata.deletion_timestamp is None:
                 await self._api.delete(path_of("pods", key), uid=pod.metadata.uid, grace_s=0)
         except (NotFoundError, ConflictError):
             self.queue.add_after(key, LOOK_AGAIN_S)  # gone already, or another has taken its name
@@ -146,7 +166,7 @@ class Caretaker:
         """Write on the pod what will be told of it from now on."""
         key = pod.metadata.key
         detail, ended = "", terminated_of(pod)
-        log_bytes, step = 0, ended.message if ended is not None else ""
+        log_bytes, step = 0, read_note(ended.message).step if ended is not None else ""
         for attempt in range(READ_LOG_TRIES):
             try:
                 tap = await self._taps.whole(key, record)
@@ -159,6 +179,8 @@ class Caretaker:
             held = self._taps.get(key)
             log_bytes = held.log_bytes if held is not None else 0
         final = Final(log_bytes=log_bytes, step=step, meters=self._metering.finish(pod), detail=detail)
+        if has_keeper(pod):
+            final = await self._with_ending(final, pod)
         body = {
             "metadata": {
                 "resourceVersion": pod.metadata.resource_version,
@@ -166,6 +188,12 @@ class Caretaker:
             }
         }
         self._keep(await self._api.patch(path_of("pods", key), body))
+
+    async def _with_ending(self, final: Final, pod: Pod) -> Final:
+        """Return *final* with how it ended, once and for all, by what its record says now: a stop is in it first."""
+        body = await self._api.get(path_of("configmaps", pod.metadata.key))
+        verdict = verdict_of(msgspec.json.decode(body, type=Record), pod)
+        return with_end(final, verdict, pod) if verdict.ending is not None else final
 
     def _keep(self, answer: bytes) -> None:
         """Let what we changed be seen at once; a deletion that is complete answers with no pod."""

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from yunhe.infrastructure.contract.archives import check_paths
 from yunhe.infrastructure.contract.engine import ExecSession
 from yunhe.infrastructure.contract.model import (
     Account,
@@ -26,6 +27,7 @@ from yunhe.infrastructure.contract.model import (
     LogChunk,
     Observation,
     Observed,
+    Upload,
     UsageMinute,
 )
 from yunhe.infrastructure.kubernetes import names
@@ -40,6 +42,7 @@ from yunhe.infrastructure.kubernetes.logs import LogReader, Look
 from yunhe.infrastructure.kubernetes.metering import Metering
 from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of
 from yunhe.infrastructure.kubernetes.objects import (
+    Brought,
     RecordState,
     check_order,
     collection,
@@ -47,8 +50,10 @@ from yunhe.infrastructure.kubernetes.objects import (
     pod_body,
     secret_body,
 )
+from yunhe.infrastructure.kubernetes.outputs import fetch_archive, within_reach
 from yunhe.infrastructure.kubernetes.phases import (
     Progress,
+    allocation_of,
     container_of,
     first_step,
     has_run,
@@ -62,6 +67,7 @@ from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import Key, KubeNode, Neighbour, Pod, Record
 from yunhe.infrastructure.kubernetes.stats import Stats
 from yunhe.infrastructure.kubernetes.taps import Taps
+from yunhe.infrastructure.kubernetes.uploads import Uploads, kept_of, volume
 from yunhe.infrastructure.kubernetes.watch import Source
 from yunhe.kernel.clock import system_clock
 from yunhe.kernel.errors import (
@@ -77,9 +83,12 @@ from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
 
 REFUSALS = (ForbiddenError, InvalidInputError, NotFoundError, TooLargeError, UnsupportedError)
+BEFORE_THE_END = (RecordState.PREPARING, RecordState.CLAIMED)
 SYNC_WITHIN_S = 30.0
 STALE_AFTER_S = 10.0
 BY_NODE = "node"
+KEEPER_WITHIN_S = 30.0
+LOOK_AGAIN_S = 0.3
 
 
 @asynccontextmanager
@@ -134,6 +143,7 @@ class KubernetesEngine:
         self.pods.listen(lambda _key, _was, _is: self._tell())
         self._live_records.listen(lambda _key, _was, _is: self._tell())
         self.records = Records(api, settings, self._record_informer)
+        self._uploads = Uploads(api, self.records)
         self._stats = Stats(api, facts.usage)
         self._metering = Metering(api, self._stats, self.pods, settings.sample_every_s, system_clock)
         self._taps = Taps(api, group, self._tell)
@@ -207,10 +217,11 @@ class KubernetesEngine:
         if not is_ours:
             return
         key, uid = record.metadata.key, record.metadata.uid
+        brought = Brought(tuple(kept.path for kept in kept_of(record)), volume(record))
         try:
             if order.secrets:
                 await self._create_once("secrets", key, secret_body(order, key, uid))
-            answer = await self._create_once("pods", key, pod_body(order, key, uid, self.settings))
+            answer = await self._create_once("pods", key, pod_body(order, key, uid, self.settings, brought))
         except REFUSALS:
             # A quota or an admission rule said no. A pod that is there all the same was made by an earlier call.
             if await self._read_pod(key) is None:
@@ -232,7 +243,7 @@ class KubernetesEngine:
         record = await self.records.command(
             key,
             token,
-            lambda now: stopped(stop_by) if state_of(now) is RecordState.CLAIMED and not over else None,
+            lambda now: stopped(stop_by) if state_of(now) in BEFORE_THE_END and not over else None,
         )
         if pod is None:
             # A launch may just have made it; from now on it finds no scripts, and the caretaker ends it.
@@ -241,14 +252,14 @@ class KubernetesEngine:
             await self._caretaker.end(record, pod)
 
     async def release(self, allocation_id: AllocationId, token: int) -> None:
-        """Remove an ended allocation's pod and secret; its record stays as a mark."""
+        """Remove an ended allocation's pod, secret and files; its record stays as a mark."""
         record = await self.records.find(allocation_id)
         if record is None:
             return
         key = record.metadata.key
         pod = await self._read_pod(key)
         self.records.fence(record, token)
-        if pod is not None and not is_over(pod):
+        if state_of(record) is RecordState.PREPARING or (pod is not None and not is_over(pod)):
             raise ConflictError(f"{allocation_id} has not ended yet.", remedy="Stop it first.")
         record = await self.records.command(
             key, token, lambda now: None if state_of(now) is RecordState.RELEASED else released()
@@ -258,6 +269,7 @@ class KubernetesEngine:
             await self._caretaker.remove(pod, secret=has_secret)
         elif has_secret:
             await self._caretaker.remove_secret(key)
+        await self._uploads.remove(record)
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
         """Return every allocation still known, from the live copy; wait for news if asked to."""
@@ -333,7 +345,33 @@ class KubernetesEngine:
         async with open_exec(self.api, record.metadata.key, request) as session:
             yield session
 
+    async def put_archive(self, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
+        """Check an archive and keep it in the cluster until the pod unpacks it; the newest at a path is not read twice."""
+        await self._uploads.put(upload, chunks)
+
+    async def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
+        """Yield a gzip-compressed tar of what matches *paths*: from the keeper, or while it runs from the task itself."""
+        patterns = check_paths(paths, "paths")
+        record = await self.records.find(allocation_id)
+        if record is None or state_of(record) is RecordState.RELEASED:
+            raise NotFoundError(f"There are no files of {allocation_id} here.", remedy="It may be released.")
+        container = await self._container_within_reach(record)
+        async for piece in fetch_archive(self.api, record.metadata.key, container, patterns):
+            yield piece
+
     # How
+
+    async def _container_within_reach(self, record: Record) -> str:
+        """Return the container from which files are fetched; a task may have ended before its keeper has begun."""
+        until = anyio.current_time() + KEEPER_WITHIN_S
+        while True:
+            pod = await self._read_pod(record.metadata.key)
+            container = within_reach(allocation_of(record), pod)
+            if container is not None:
+                return container
+            if anyio.current_time() > until:
+                raise PoolUnreachableError(f"The keeper of {allocation_of(record)} has not started yet.")
+            await anyio.sleep(LOOK_AGAIN_S)
 
     async def _running(self, allocation_id: AllocationId, token: int | None = None) -> tuple[Record, Pod]:
         """Return an allocation whose container runs now; with *token*, only to whom may command it."""
@@ -367,7 +405,7 @@ class KubernetesEngine:
         record, pod = self._live_records.get(key), self.pods.get(key)
         if record is None:
             raise NotFoundError(f"There is no output of {allocation_id}.")
-        never = state_of(record) is not RecordState.CLAIMED
+        never = state_of(record) not in BEFORE_THE_END
         return Look(pod, is_over(pod) if pod is not None else never)
 
     def _tell(self) -> None:

@@ -41,11 +41,13 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_exec(api: Api, key: Key, request: ExecRequest) -> AsyncGenerator["KubernetesSession", None]:
-    """Run a command in the container; leaving the block hangs up, which ends it."""
+async def open_exec(
+    api: Api, key: Key, request: ExecRequest, container: str = names.CONTAINER
+) -> AsyncGenerator["KubernetesSession", None]:
+    """Run a command in a container; leaving the block hangs up, which ends it."""
     try:
         with anyio.fail_after(OPEN_WITHIN_S):
-            socket = await _connect(api, key, request)
+            socket = await _connect(api, key, request, container)
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise PoolUnreachableError(f"The command could not be started: {error or 'no answer'}.") from None
     try:
@@ -58,8 +60,8 @@ async def open_exec(api: Api, key: Key, request: ExecRequest) -> AsyncGenerator[
             await socket.close()
 
 
-async def _connect(api: Api, key: Key, request: ExecRequest) -> ClientConnection:
-    query: list[tuple[str, str]] = [("container", names.CONTAINER)]
+async def _connect(api: Api, key: Key, request: ExecRequest, container: str) -> ClientConnection:
+    query: list[tuple[str, str]] = [("container", container)]
     query += [("command", word) for word in request.argv]
     query += [("stdin", "true"), ("stdout", "true")]
     query.append(("tty", "true") if request.tty else ("stderr", "true"))

@@ -15,7 +15,6 @@ from yunhe.kernel.errors import ForbiddenError
 ALWAYS_MISSING = {
     Power.PIN: "Kubernetes has no verb to bind a running pod to cores; its CPU manager decides at the start.",
     Power.PAUSE: "Kubernetes cannot freeze a pod: no verb of its API reaches the freezer.",
-    Power.FILES: "A pod's directory goes with its container, and no exec reaches it after the end.",
     Power.GANG: "Several pods are not started together yet; the scheduler may start one without the others.",
     Power.SERVICES: "Services that restart by themselves are not made here yet.",
     Power.CHECKPOINT: "The kubelet can write a checkpoint, but nothing in the API restores one.",

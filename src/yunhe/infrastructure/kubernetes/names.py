@@ -12,6 +12,11 @@ STATE = f"{DOMAIN}/state"
 """Label of a record: see ``RecordState``."""
 TOKEN = f"{DOMAIN}/token"
 STOP_BY = f"{DOMAIN}/stop-by"
+CLAIMED_AT = f"{DOMAIN}/claimed-at"
+FILES = f"{DOMAIN}/files"
+"""Annotation of a record: the archives that have come for it, in order."""
+PIECE_OF = f"{DOMAIN}/piece-of"
+"""Label of a piece of an archive; not ``ALLOCATION``, by which records are found."""
 STEPS = f"{DOMAIN}/steps"
 SECRET = f"{DOMAIN}/secret"
 ACCELERATORS = f"{DOMAIN}/accelerators"
@@ -21,9 +26,12 @@ FINALIZER = f"{DOMAIN}/kept-until-released"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 CONTAINER = "task"
+KEEPER = "keeper"
+"""The container that outlives the task's, so that its directory can still be reached."""
 SERVICE_ACCOUNT = "yunhe-task"
 STEPS_FOLDER = "/yunhe/steps"
 WORK_FOLDER = "/yunhe/work"
+FILES_FOLDER = "/yunhe/files"
 
 _PLAIN_ID = re.compile(r"[a-z][a-z0-9]*_[a-z0-9]{1,50}")
 _PLAIN_PROJECT = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -35,6 +43,15 @@ def object_name(allocation_id: AllocationId) -> str:
     if _PLAIN_ID.fullmatch(allocation_id):
         return allocation_id.replace("_", "-")
     return f"x-{_digest(allocation_id, 40)}"
+
+
+def piece_name(allocation_id: AllocationId, record_uid: str, path: str, digest: str, number: int) -> str:
+    """Return the name of one piece of an archive.
+
+    The record's UID is part of it: were a record removed by hand and made anew, the cluster would remove the pieces of
+    the old one, and they must not be taken for those of the new.
+    """
+    return f"{object_name(allocation_id)}-{_digest(f'{record_uid} {digest} {path}', 20)}-{number}"
 
 
 def namespace_of(prefix: str, project_id: ProjectId) -> str:

@@ -3,15 +3,16 @@
 import math
 import re
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from yunhe.infrastructure.contract.model import LaunchOrder
+from yunhe.infrastructure.contract.archives import check_paths
+from yunhe.infrastructure.contract.model import LaunchOrder, Upload
 from yunhe.infrastructure.kubernetes import names
 from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import Key
-from yunhe.infrastructure.kubernetes.wrapper import command, unexpanded
+from yunhe.infrastructure.kubernetes.wrapper import KEEPER, Folders, command, unexpanded
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError, UnsupportedError
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -21,18 +22,37 @@ GRACE_S = 30
 SCRIPTS_LIMIT_BYTES = 900_000
 """A ConfigMap holds a MiB, and its names and annotations are part of it."""
 TERMINATION_NOTE = "/dev/termination-log"
+KEEPER_AMOUNTS = {"cpu": "50m", "memory": "32Mi"}
+"""Enough for tar; requests equal limits, so that the pod keeps the class of service it would have without a keeper."""
+KEPT_AFTER_TIMEOUT_S = 900
+"""How much longer than its task a pod with a keeper may last: the deadline of a pod can never be put off, so that of one
+whose files are still to be fetched lies this far behind the task's, which the wrapper keeps."""
 
 Body = dict[str, Any]
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+class Brought(NamedTuple):
+    """The files that have come for an order."""
+
+    paths: tuple[str, ...]
+    """Where each archive is unpacked."""
+    volume: dict[str, Any]
+    """Where they lie."""
+
+
 class RecordState(StrEnum):
     """What a record says of its allocation."""
 
+    PREPARING = "preparing"
+    """Files come; no launch yet."""
     CLAIMED = "claimed"
     STOPPED = "stopped"
     RELEASED = "released"
     """Only the mark that it was."""
+
+
+NOTHING_BROUGHT = Brought((), {})
 
 
 def path_of(kind: str, key: Key, *parts: str) -> str:
@@ -106,6 +126,14 @@ def record_body(order: LaunchOrder, namespace: str) -> Body:
     return body
 
 
+def preparing_body(upload: Upload, namespace: str) -> Body:
+    """Return the record of an allocation whose files come before its launch; no file is there yet."""
+    body = mark_body(upload.allocation_id, namespace, upload.token, RecordState.PREPARING)
+    body["metadata"]["labels"][names.PROJECT] = names.label_value(upload.project_id)
+    body["metadata"]["annotations"] |= {names.PROJECT: upload.project_id, names.FILES: "[]"}
+    return body
+
+
 def secret_body(order: LaunchOrder, record: Key, record_uid: str) -> Body:
     """Return the secret of an order."""
     return {
@@ -117,7 +145,9 @@ def secret_body(order: LaunchOrder, record: Key, record_uid: str) -> Body:
     }
 
 
-def pod_body(order: LaunchOrder, record: Key, record_uid: str, settings: Settings) -> Body:
+def pod_body(
+    order: LaunchOrder, record: Key, record_uid: str, settings: Settings, brought: Brought = NOTHING_BROUGHT
+) -> Body:
     """Return the pod of an order: it runs once, and stays until it is released, whoever else deletes it."""
     metadata = _owned(order, record, record_uid) | {"finalizers": [names.FINALIZER]}
     kinds = ",".join(wanted.kind for wanted in order.resources.accelerators)
@@ -129,15 +159,19 @@ def pod_body(order: LaunchOrder, record: Key, record_uid: str, settings: Setting
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(order, record, settings)],
+        "containers": [_container(order, record, settings, brought)],
         "volumes": [
             {"name": "steps", "configMap": {"name": record[1], "defaultMode": 0o755, "items": _items(order)}},
             {"name": "work", "emptyDir": _size_limit(order)},
         ],
         **_placement(order, settings),
     }
+    if brought.paths:
+        spec["volumes"].append({"name": "files", **brought.volume})
+    if order.outputs:
+        spec["containers"].append(_keeper(order, settings))
     if order.timeout_s is not None:
-        spec["activeDeadlineSeconds"] = max(1, math.ceil(order.timeout_s))
+        spec["activeDeadlineSeconds"] = _timeout_s(order) + (KEPT_AFTER_TIMEOUT_S if order.outputs else 0)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -158,6 +192,7 @@ def amounts(resources: Resources, settings: Settings, disk_limit_bytes: int | No
 
 def check_order(order: LaunchOrder, settings: Settings) -> None:
     """Refuse what the cluster could not honour, field by field."""
+    check_paths(order.outputs, "outputs")
     problems = [
         FieldProblem(f"{field}.{name}", "is not a name of an environment variable", name)
         for field, group in (("envs", order.envs), ("secrets", order.secrets))
@@ -197,13 +232,20 @@ def _owned(order: LaunchOrder, record: Key, record_uid: str) -> Body:
     }
 
 
-def _container(order: LaunchOrder, record: Key, settings: Settings) -> Body:
+def _container(order: LaunchOrder, record: Key, settings: Settings, brought: Brought) -> Body:
     asked = amounts(order.resources, settings, order.disk_limit_bytes)
-    step_names = [step.name for step in order.steps]
+    folders = Folders(names.STEPS_FOLDER, TERMINATION_NOTE, names.FILES_FOLDER)
+    files = [{"name": "files", "mountPath": names.FILES_FOLDER, "readOnly": True}] if brought.paths else []
     return {
         "name": names.CONTAINER,
         "image": order.image or settings.image,
-        "command": command(order.allocation_id, names.STEPS_FOLDER, TERMINATION_NOTE, step_names),
+        "command": command(
+            order.allocation_id,
+            folders,
+            [step.name for step in order.steps],
+            unpack=brought.paths,
+            timeout_s=_timeout_s(order) if order.outputs else 0,
+        ),
         "workingDir": names.WORK_FOLDER,
         "env": _environment(order, record),
         "resources": {"requests": asked, "limits": asked},
@@ -212,8 +254,26 @@ def _container(order: LaunchOrder, record: Key, settings: Settings) -> Body:
         "volumeMounts": [
             {"name": "steps", "mountPath": names.STEPS_FOLDER, "readOnly": True},
             {"name": "work", "mountPath": names.WORK_FOLDER},
+            *files,
         ],
     }
+
+
+def _keeper(order: LaunchOrder, settings: Settings) -> Body:
+    """Return the container that keeps the directory within reach after the task; it has none of its environment."""
+    return {
+        "name": names.KEEPER,
+        "image": order.image or settings.image,
+        "command": ["/bin/sh", "-c", KEEPER],
+        "workingDir": names.WORK_FOLDER,
+        "resources": {"requests": KEEPER_AMOUNTS, "limits": KEEPER_AMOUNTS},
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "work", "mountPath": names.WORK_FOLDER, "readOnly": True}],
+    }
+
+
+def _timeout_s(order: LaunchOrder) -> int:
+    return max(1, math.ceil(order.timeout_s)) if order.timeout_s is not None else 0
 
 
 def _environment(order: LaunchOrder, record: Key) -> list[Body]:

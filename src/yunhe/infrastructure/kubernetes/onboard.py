@@ -34,7 +34,7 @@ class Need(NamedTuple):
 
 
 NEEDS = (
-    Need("configmaps", ("get", "list", "watch", "create", "patch")),
+    Need("configmaps", ("get", "list", "watch", "create", "patch", "delete")),
     Need("pods", ("get", "list", "watch", "create", "patch", "delete")),
     Need("pods", ("get",), "log"),
     Need("pods", ("create", "get"), "exec"),
@@ -163,6 +163,7 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
         node_id=NodeId(""),
         resources=Resources(cpu_millis=100, memory_mib=64),
         steps=(Step(name="probe", script="true\n"),),
+        outputs=("*",),
     )
     namespace = settings.namespace or PROBE_NAMESPACE
     body = pod_body(order, (namespace, "yunhe-probe"), "00000000-0000-0000-0000-000000000000", settings)

@@ -6,10 +6,11 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import Ending, Meters, Observed, Phase
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.objects import RecordState
+from yunhe.infrastructure.kubernetes.objects import GRACE_S, RecordState
 from yunhe.infrastructure.kubernetes.quantities import mib, millis
 from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import ContainerStatus, Pod, Record, Terminated
+from yunhe.infrastructure.kubernetes.shapes import ContainerStatus, Pod, PodStatus, Record, Terminated
+from yunhe.infrastructure.kubernetes.wrapper import TIMED_OUT, read_note
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import AllocationId, NodeId
 from yunhe.kernel.resources import Accelerators, Resources
@@ -17,6 +18,10 @@ from yunhe.kernel.resources import Accelerators, Resources
 UNMADE_AFTER_S = 60.0
 """A record this old without a pod: whoever claimed it went away before making one."""
 
+SETTLED_AFTER_S = GRACE_S + 5.0
+"""A node says why it ended a pod only when all of it has ended, and the keeper may take the whole grace."""
+
+_SIGNALLED = (137, 143)
 _OVER = frozenset({"Succeeded", "Failed"})
 _GOING = frozenset({"Pending", "Running"})
 _STORAGE_WORDS = ("ephemeral local storage", "ephemeral-storage", "EmptyDir volume")
@@ -37,6 +42,11 @@ class Final(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: str = ""
     meters: Meters = Meters()
     detail: str = ""
+    ending: Ending | None = None
+    """How the task of a pod with a keeper ended, and below it the rest of that: what befalls the pod afterwards must not
+    change it."""
+    exit_code: int | None = None
+    ended_at: float | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +66,35 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_over(pod: Pod) -> bool:
-    """Return whether nothing of a pod runs or will run."""
+    """Return whether nothing of a task runs or will run; its keeper may."""
+    kept = has_keeper(pod) and terminated_of(pod) is not None
+    return kept or is_gone(pod)
+
+
+def is_gone(pod: Pod) -> bool:
+    """Return whether nothing of a pod runs or will run, a keeper neither."""
     never_began = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
     return pod.status.phase in _OVER or never_began
+
+
+def has_keeper(pod: Pod) -> bool:
+    """Return whether the task's directory outlives it."""
+    return any(container.name == names.KEEPER for container in pod.spec.containers)
+
+
+def unsettled_s(record: Record, pod: Pod, now: float) -> float:
+    """Return how long the node may yet take to say why it ended a task, 0 where nothing more can come of waiting.
+
+    Only one that a signal ended, with a keeper beside it, can have been ended by the node for a reason not told yet.
+    """
+    ended, status = terminated_of(pod), pod.status
+    if ended is None or not has_keeper(pod) or is_gone(pod) or ended.exit_code not in _SIGNALLED:
+        return 0.0
+    explained = ended.reason == "OOMKilled" or status.reason or read_note(ended.message).why
+    ours = state_of(record) is not RecordState.CLAIMED or pod.metadata.deletion_timestamp is not None
+    if explained or ours:
+        return 0.0
+    return max(0.0, (epoch(ended.finished_at) or now) + SETTLED_AFTER_S - now)
 
 
 def state_of(record: Record) -> RecordState:
@@ -110,13 +146,17 @@ def observed(record: Record, pod: Pod | None, progress: Progress, settings: Sett
             ending=verdict.ending,
             detail=verdict.detail,
         )
-    verdict = verdict_of(record, pod)
     final = final_of(pod)
+    if final is not None and final.ending is not None:
+        verdict = Verdict(phase=Phase.EXITED, ending=final.ending)
+    else:
+        verdict = verdict_of(record, pod)
     if verdict.phase is Phase.EXITED and final is None and has_run(pod):
         # It is over, but not all of it is read: the exit is told once, complete.
         verdict = Verdict(phase=Phase.RUNNING)
-    ended = terminated_of(pod) if verdict.phase is Phase.EXITED else None
     known = final or Final(step=progress.step, log_bytes=progress.log_bytes, meters=progress.meters)
+    if verdict.phase is Phase.EXITED and known.ending is None:
+        known = with_end(known, verdict, pod)
     return Observed(
         allocation_id=allocation_id,
         token=token,
@@ -125,12 +165,24 @@ def observed(record: Record, pod: Pod | None, progress: Progress, settings: Sett
         detail=verdict.detail or known.detail,
         node_id=NodeId(pod.spec.node_name) if pod.spec.node_name else None,
         step=known.step,
-        exit_code=ended.exit_code if ended is not None else None,
+        exit_code=known.exit_code if verdict.phase is Phase.EXITED else None,
         started_at=started_at(pod),
-        ended_at=epoch(ended.finished_at) if ended is not None else None,
+        ended_at=known.ended_at if verdict.phase is Phase.EXITED else None,
         resources=resources_of(pod, settings),
         meters=known.meters,
         log_bytes=known.log_bytes,
+    )
+
+
+def with_end(final: Final, verdict: Verdict, pod: Pod) -> Final:
+    """Return *final* with how a task has ended."""
+    ended = terminated_of(pod)
+    return msgspec.structs.replace(
+        final,
+        ending=verdict.ending,
+        detail=verdict.detail or final.detail,
+        exit_code=ended.exit_code if ended is not None else None,
+        ended_at=epoch(ended.finished_at) if ended is not None else None,
     )
 
 
@@ -150,20 +202,44 @@ def verdict_of(record: Record, pod: Pod) -> Verdict:
 
 
 def _without_pod(record: Record, now: float) -> Verdict:
+    if state_of(record) is RecordState.PREPARING:
+        return Verdict(phase=Phase.PREPARING)
     if state_of(record) is not RecordState.CLAIMED:
         return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="It was stopped before it began.")
-    if now - (epoch(record.metadata.creation_timestamp) or now) < UNMADE_AFTER_S:
+    if now - (_claimed_at(record) or now) < UNMADE_AFTER_S:
         return Verdict(phase=Phase.STARTING)
     return Verdict(phase=Phase.UNKNOWN, detail="It was claimed, and no pod was made for it.")
+
+
+def _claimed_at(record: Record) -> float | None:
+    """Return when the launch came; a record that no file had come for was made by it."""
+    text = record.metadata.annotations.get(names.CLAIMED_AT)
+    return float(text) if text else epoch(record.metadata.creation_timestamp)
+
+
+def _befell_keeper(pod: Pod, ended: Terminated | None) -> bool:
+    """Return whether what the node says of a pod came when its task had ended already."""
+    if ended is None or not has_keeper(pod):
+        return False
+    if pod.status.reason == "DeadlineExceeded":
+        began, finished = epoch(pod.status.start_time), epoch(ended.finished_at)
+        deadline_s = pod.spec.active_deadline_seconds or 0
+        return began is not None and finished is not None and finished < began + deadline_s
+    return ended.exit_code == 0
 
 
 def _ended(record: Record, pod: Pod) -> Verdict:
     """Return how it came to its end: first what we did, then what the node and the cluster say."""
     status, ended = pod.status, terminated_of(pod)
+    if _befell_keeper(pod, ended):
+        status = PodStatus(phase=status.phase)
+    why = read_note(ended.message).why if ended is not None else ""
     words = status.message or status.reason
     disrupted = status.condition("DisruptionTarget")
     if state_of(record) is not RecordState.CLAIMED:
         return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED)
+    if why == TIMED_OUT:
+        return Verdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT)
     if status.reason == "DeadlineExceeded":
         return Verdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT, detail=words)
     if ended is not None and ended.reason == "OOMKilled":
@@ -178,9 +254,9 @@ def _ended(record: Record, pod: Pod) -> Verdict:
         return Verdict(phase=Phase.UNKNOWN, detail=ended.message or f"The node says {ended.reason}.")
     if not status.reason and ended is not None and ended.exit_code is not None:
         deleted = pod.metadata.deletion_timestamp is not None
-        if deleted and ended.exit_code in (137, 143):
+        if deleted and ended.exit_code in _SIGNALLED:
             return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="Somebody deleted its pod.")
-        return Verdict(phase=Phase.EXITED, ending=Ending.DONE, detail=_not_started(ended))
+        return Verdict(phase=Phase.EXITED, ending=Ending.DONE, detail=why or _not_started(ended))
     if not status.phase or status.phase == "Pending":
         return Verdict(
             phase=Phase.EXITED, ending=Ending.STOPPED, detail="Its pod was deleted before it began."

@@ -1,17 +1,19 @@
 """The record of each allocation: a ConfigMap that claims it, fences it and outlives it.
 
+It is there from the first file that comes, ``preparing``; the launch turns that into a claim, or makes one at once.
 Every command goes through the record first, with the version it read as a precondition, so that of two commands at
 once the cluster itself lets one win. The scripts lie in the record and the pod cannot start without them: a stop takes
 them away, and a pod that somebody makes late, or too late, starts nothing.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from yunhe.infrastructure.contract.model import LaunchOrder
+from yunhe.infrastructure.contract.model import LaunchOrder, Upload
 from yunhe.infrastructure.kubernetes import names
 from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError
 from yunhe.infrastructure.kubernetes.client import Api
@@ -22,6 +24,7 @@ from yunhe.infrastructure.kubernetes.objects import (
     mark_body,
     namespace_body,
     path_of,
+    preparing_body,
     record_body,
     service_account_body,
 )
@@ -56,8 +59,8 @@ class Records:
         self._ready_namespaces: set[str] = set()
         live.store.index(BY_ALLOCATION, lambda record: (allocation_of(record),))
 
-    def key_of(self, order: LaunchOrder) -> Key:
-        """Return where an order's objects go."""
+    def key_of(self, order: LaunchOrder | Upload) -> Key:
+        """Return where the objects of an order, or of what comes before it, go."""
         one = self._settings.namespace
         namespace = one or names.namespace_of(self._settings.prefix, order.project_id)
         return (namespace, names.object_name(order.allocation_id))
@@ -70,18 +73,28 @@ class Records:
         """Make an order's record, or take over the one there is; return it, and whether it is ours to begin."""
         key = self.key_of(order)
         await self._ready(key[0], order.project_id)
+        record = await self._create_unless_marked(record_body(order, key[0]), order)
+        if record is None:
+            record = await self.command(
+                key,
+                order.token,
+                lambda now: claimed(order) if state_of(now) is RecordState.PREPARING else None,
+            )
+        return record, state_of(record) is RecordState.CLAIMED
+
+    async def prepare(self, upload: Upload) -> Record:
+        """Make the record of an allocation whose files come before its launch, or take over the one there is."""
+        key = self.key_of(upload)
+        await self._ready(key[0], upload.project_id)
+        record = await self._create_unless_marked(preparing_body(upload, key[0]), upload)
+        return record or await self.command(key, upload.token, lambda _: None)
+
+    async def read(self, key: Key) -> Record | None:
+        """Return a record as it is now."""
         try:
-            record = await self._create(key[0], record_body(order, key[0]))
-        except AlreadyThereError:
-            record = await self.command(key, order.token, lambda _: None)
-            return record, state_of(record) is RecordState.CLAIMED
-        mark = await self._mark(order.allocation_id) if key != self.mark_key(order.allocation_id) else None
-        if mark is None:
-            return record, True
-        fenced = max(order.token, token_of(mark))
-        record = await self.command(key, fenced, lambda _: released())
-        self.fence(mark, order.token)
-        return record, False
+            return msgspec.json.decode(await self._api.get(path_of("configmaps", key)), type=Record)
+        except NotFoundError:
+            return None
 
     async def find(self, allocation_id: AllocationId) -> Record | None:
         """Return the record of an allocation: the live copy's if it has it, else what a search finds, marks last."""
@@ -140,6 +153,25 @@ class Records:
         answer = await self._api.patch(path_of("configmaps", record.metadata.key), body)
         return self._keep(msgspec.json.decode(answer, type=Record))
 
+    async def _create_unless_marked(self, body: dict[str, Any], order: LaunchOrder | Upload) -> Record | None:
+        """Make a record, released at once where a stop was here first; None if there is one."""
+        key = self.key_of(order)
+        try:
+            record = await self._create(key[0], body)
+        except AlreadyThereError:
+            return None
+        mark = (
+            await self.read(self.mark_key(order.allocation_id))
+            if key != self.mark_key(order.allocation_id)
+            else None
+        )
+        if mark is None:
+            return record
+        fenced = max(order.token, token_of(mark))
+        record = await self.command(key, fenced, lambda _: released())
+        self.fence(mark, order.token)
+        return record
+
     async def _create(self, namespace: str, body: dict[str, Any]) -> Record:
         try:
             answer = await self._api.create(collection("configmaps", namespace), body)
@@ -157,13 +189,6 @@ class Records:
             self._live.store.put(record)
         return record
 
-    async def _mark(self, allocation_id: AllocationId) -> Record | None:
-        try:
-            body = await self._api.get(path_of("configmaps", self.mark_key(allocation_id)))
-        except NotFoundError:
-            return None
-        return msgspec.json.decode(body, type=Record)
-
     async def _ready(self, namespace: str, project_id: str) -> None:
         """Make sure of a namespace and of the account that pods in it have."""
         if namespace in self._ready_namespaces:
@@ -180,6 +205,14 @@ class Records:
             await self._api.apply(path, body)
         except ChangedMeanwhileError:
             log.info("left as its owner wants it", extra={"path": path})
+
+
+def claimed(order: LaunchOrder) -> dict[str, Any]:
+    """Return the change that makes a claim of what was only prepared: from now on it has its scripts."""
+    body = record_body(order, "")
+    changed = {name: body["metadata"][name] for name in ("labels", "annotations")}
+    changed["annotations"] |= {names.CLAIMED_AT: f"{time.time():.3f}"}
+    return {"metadata": changed, "data": body["data"]}
 
 
 def stopped(stop_by: float) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class StepMarks:
     def _note(self, found: re.Match[bytes], *, first: bool) -> None:
         self.step_number = int(found[1])
         if self.begins_with_mark is None:
-            self.begins_with_mark = first and self.step_number == 1
+            self.begins_with_mark = first and self.step_number in (0, 1)
 
     def _may_be_mark(self, rest: bytes) -> bool:
         """Return whether more bytes could make *rest* a mark."""

@@ -1,7 +1,8 @@
 """What runs in the container: a fixed text of POSIX sh that takes everything else as arguments."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 MARK = b"\x1e"
 """The record separator: begins and ends a line that tells where a step begins."""
@@ -10,13 +11,37 @@ MARK = b"\x1e"
 # so neither may stand here. Process 1 of a container has no default for signals: TERM must be handed on. Shells tell of
 # children that a signal ended: that is no output of the task, so only the steps write to the log. A step without a
 # first line that says otherwise is a script of bash, else of sh, and its files are its own, as on every engine. What handles TERM says how
-# it ended; but a step that then ends well has not done what the steps after it would have.
+# it ended; but a step that then ends well has not done what the steps after it would have. What the record separator
+# divides in the note is the step from the reason why no step is to blame; "before step 1" is step 0 in the log. A wait that
+# a signal cut short is repeated: the shell may have taken note of the end by itself, and still knows how it was.
 WRAPPER = r"""
-id=$1; steps=$2; note=$3; shift 3
+id=$1; steps=$2; note=$3; limit=$4; files=$5; count=$6; shift 6
 exec 2>/dev/null; umask 077
 trap 'trap "" TERM; kill -TERM 0; stopped=1' TERM
 stopped=; n=0; shell=/bin/sh
 [ ! -x /bin/bash ] || shell=/bin/bash
+give_up() { printf '%s\n' "$1"; printf '\036%s' "$1" > "$note"; exit 125; }
+if [ "$limit" -gt 0 ]; then
+  read -r self rest < /proc/self/stat
+  (
+    trap '' TERM
+    sleep "$limit" || exit
+    printf '\036timed-out' >> "$note"
+    kill -TERM "$self"
+    sleep 30
+    kill -KILL 0
+  ) > /dev/null &
+fi
+[ "$count" -eq 0 ] || printf '\036%s 0\036\n' "$id"
+while [ "$n" -lt "$count" ]; do
+  n=`expr $n + 1`
+  command -v tar > /dev/null || give_up "The image has no tar, with which the files of the task are unpacked."
+  mkdir -p "./$1" && cat "$files/$n"/* | tar -xzo -f - -C "./$1" 2>&1 ||
+    give_up "The files of the task could not be unpacked in ./$1: the image needs tar and gzip, and the disk room."
+  shift
+done
+[ -z "$stopped" ] || exit 143
+n=0
 for name in "$@"; do
   n=`expr $n + 1`
   printf '\036%s %s\036\n' "$id" "$n"
@@ -29,26 +54,69 @@ for name in "$@"; do
   child=$!
   wait "$child"; code=$?
   while kill -0 "$child"; do wait "$child"; code=$?; done
+  [ -z "$stopped" ] || { wait "$child"; last=$?; [ "$last" -eq 127 ] || code=$last; }
   [ "$code" -eq 0 ] || exit "$code"
   [ -z "$stopped" ] || [ "$n" -eq "$#" ] || exit 143
 done
 """.strip()
 
+KEEPER = "trap '' TERM; while sleep 3600; do :; done"
+"""Beside the task until somebody ends the pod. It sits out the polite signal: that is meant for the task, whose files are
+fetched in what is left of the grace."""
+TIMED_OUT = "timed-out"
+"""The reason that the wrapper leaves when the time is up."""
+
 _EXPANDABLE = re.compile(r"\$(?=[$(])")
 
 
-def command(allocation_id: str, folder: str, note: str, names: Iterable[str]) -> list[str]:
-    """Return the container's command: scripts lie in *folder* by number, the step's name goes to *note*."""
+class Folders(NamedTuple):
+    """Where the wrapper finds things."""
+
+    steps: str
+    """Scripts, by number."""
+    note: str
+    """The file to which the name of each step goes, and why it ended where that is nothing of the steps."""
+    files: str
+    """Archives, a folder for each by number, with its pieces in order."""
+
+
+class Note(NamedTuple):
+    """What the wrapper has left."""
+
+    step: str
+    why: str
+    """Why it ended, where no step is to blame."""
+
+
+def command(
+    allocation_id: str,
+    folders: Folders,
+    names: Iterable[str],
+    *,
+    unpack: Sequence[str] = (),
+    timeout_s: int = 0,
+) -> list[str]:
+    """Return the container's command; archives are unpacked at the paths of *unpack* before the first step."""
     return [
         "/bin/sh",
         "-c",
         WRAPPER,
         "yunhe",
         unexpanded(allocation_id),
-        folder,
-        note,
+        folders.steps,
+        folders.note,
+        str(timeout_s),
+        folders.files,
+        str(len(unpack)),
+        *map(unexpanded, unpack),
         *map(unexpanded, names),
     ]
+
+
+def read_note(text: str) -> Note:
+    """Return what a note says."""
+    step, _, why = text.partition(MARK.decode())
+    return Note(step, why)
 
 
 def unexpanded(text: str) -> str:

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import anyio
 import msgspec
 
+from yunhe.infrastructure.contract.archives import check_paths
 from yunhe.infrastructure.contract.model import (
     Account,
     Catalogue,
@@ -27,7 +28,7 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.infrastructure.ray import amounts, marks, phases
 from yunhe.infrastructure.ray.client import RayClient
-from yunhe.infrastructure.ray.files import check_paths, fetch_archive, read_archive
+from yunhe.infrastructure.ray.files import fetch_archive, read_archive
 from yunhe.infrastructure.ray.marks import Known, read_known
 from yunhe.infrastructure.ray.node.runner import KEY
 from yunhe.infrastructure.ray.package import (
@@ -320,15 +321,16 @@ class RayEngine:
         check_paths((upload.path,), "path")
         async with self._turn(upload.allocation_id):
             known = _fenced(await self._known(), upload.allocation_id, upload.token)
+            at_path = [file for file in known.files if file.path == upload.path]
+            if at_path and at_path[-1].digest == upload.digest:
+                await self._take_over(known, upload.token)
+                # What was launched has its files already: whoever sends them again has not heard of the launch.
+                if known.over or await self._client.touch_package(at_path[-1].package):
+                    return
             if known.over:
                 raise ConflictError(
                     f"{upload.allocation_id} takes no more files: it was launched, stopped or released."
                 )
-            at_path = [file for file in known.files if file.path == upload.path]
-            if at_path and at_path[-1].digest == upload.digest:
-                await self._take_over(known, upload.token)
-                if await self._client.touch_package(at_path[-1].package):
-                    return
             archive = await read_archive(upload, chunks)
             package = upload_package(upload.path, archive)
             await self._client.put_package(package.name, package.data)

@@ -156,6 +156,7 @@ class Steps:
             secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
             timeout_s=order.timeout_s,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,
+            outputs=order.outputs,
         )
 
     async def _refused(self, held: Held, error: YunheError) -> None:

@@ -21,6 +21,9 @@ from yunhe.agent.limits import Keeper
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 KILLED = 128 + signal.SIGKILL
+NOTE = "/dev/termination-log"
+NOTE_BYTES = 4096
+"""As much of its last words as a kubelet hands on."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Plan:
     user: dict[str, int] = field(default_factory=dict[str, int])
     cpu_millis: int = 0
     memory_mib: int = 0
+    note: str = NOTE
+    """The file in which the container leaves its last words."""
 
 
 class Run:
@@ -78,11 +83,17 @@ class Run:
     async def execute(self, on_start: Callable[[], Awaitable[None]]) -> None:
         """Run the container from start to end; call *on_start* once its command runs."""
         self._folder.mkdir(parents=True)
+        note = self._folder / "last-words"
+        note.touch()
+        note.chmod(0o666)
         self.group.create(self.plan.cpu_millis, self.plan.memory_mib)
         log = LogWriter(self.log)
         try:
             spec = self.describe(self.plan.command) | {
-                "mounts": [vars(mount) | {"source": str(mount.source)} for mount in self.plan.mounts],
+                "mounts": [
+                    vars(mount) | {"source": str(mount.source)}
+                    for mount in (*self.plan.mounts, Mount(note, self.plan.note))
+                ],
                 "root": str(self._folder / "root"),
                 "layers": str(self._folder / "layers"),
             }
@@ -97,6 +108,7 @@ class Run:
                     await on_start()
                 self.exit_code = await launched.process.wait()
             self.reason = self._why()
+            self.message = self.message or note.read_bytes()[:NOTE_BYTES].decode(errors="replace")
         finally:
             log.close()
             with anyio.CancelScope(shield=True):

@@ -10,7 +10,7 @@ import anyio
 import anyio.abc
 
 from engines.kubernetes.kubelet.access import STRATEGIC, Access, Object
-from engines.kubernetes.kubelet.containers import Plan, Run
+from engines.kubernetes.kubelet.containers import NOTE, Plan, Run
 from engines.kubernetes.kubelet.contents import Contents, NotYetError, expand
 from engines.kubernetes.kubelet.quantities import mebibytes, millis
 from engines.kubernetes.kubelet.resize import Refused
@@ -195,6 +195,7 @@ class PodWorker:
             user={ours: security[theirs] for theirs, ours in names.items() if theirs in security},
             cpu_millis=millis(limits.get("cpu", 0)),
             memory_mib=mebibytes(limits.get("memory", 0)),
+            note=spec.get("terminationMessagePath", NOTE),
         )
 
     def _init_policy(self) -> str:

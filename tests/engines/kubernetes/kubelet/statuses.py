@@ -60,8 +60,9 @@ def pod_status(
     return {
         "phase": conditions.phase,
         "observedGeneration": generation,
-        "reason": conditions.reason or None,
-        "message": conditions.message or None,
+        # A kubelet tells why it ended a pod with the last of its containers, not before.
+        "reason": (is_over and conditions.reason) or None,
+        "message": (is_over and conditions.message) or None,
         "startTime": conditions.started_at,
         "hostIP": address,
         "hostIPs": [{"ip": address}],

@@ -366,7 +366,7 @@ class Step(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ...) -> None: ...
 
 class LaunchOrder(_message.Message):
-    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes")
+    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -393,6 +393,7 @@ class LaunchOrder(_message.Message):
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     LOG_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     allocation_id: str
     token: int
     project_id: str
@@ -405,7 +406,8 @@ class LaunchOrder(_message.Message):
     timeout_s: float
     log_limit_bytes: int
     disk_limit_bytes: int
-    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ...) -> None: ...
+    outputs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LaunchRequest(_message.Message):
     __slots__ = ("target", "order")
