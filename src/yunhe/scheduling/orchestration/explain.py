@@ -14,8 +14,8 @@ from yunhe.scheduling.orchestration import kernels
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.kernels import IntArray
 from yunhe.scheduling.orchestration.model import Demand, Rejection
+from yunhe.scheduling.orchestration.moving import Refusal
 from yunhe.scheduling.orchestration.options import Option
-from yunhe.scheduling.orchestration.reach import Refusal
 from yunhe.scheduling.orchestration.rules import (
     POOL_RULES,
     Question,

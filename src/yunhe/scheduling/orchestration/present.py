@@ -4,8 +4,9 @@ import numpy as np
 
 from yunhe.scheduling.orchestration.columns import PoolColumns
 from yunhe.scheduling.orchestration.model import Demand, Route, Transfer
+from yunhe.scheduling.orchestration.moving import Parts
 from yunhe.scheduling.orchestration.options import Option, Shown
-from yunhe.scheduling.orchestration.reach import Moves, Parts
+from yunhe.scheduling.orchestration.reach import Moves
 from yunhe.scheduling.orchestration.score import shown_terms
 
 
