@@ -126,7 +126,7 @@ DATA_HERE: dict[str, Any] = {
 def test_taking_away_network_location_or_data_changes_decisions() -> None:
     """Each of the three, removed alone, moves some decisions of a varied set, and none of them moves all."""
     rng = Random(16)
-    worlds = [random_world(rng) for _ in range(150)]
+    worlds = [random_world(rng) for _ in range(260)]
     wishes = [
         msgspec.structs.replace(
             random_demand(rng, single=True),
@@ -398,7 +398,7 @@ def _best_pair(here: Snapshot, names: list[str]) -> float | None:
 def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> None:
     """Markets of random pools against sorting and pairwise comparison, both by brute force."""
     markets = {"a choice": 0, "more than are shown": 0, "somebody beaten": 0}
-    for seed in range(300):
+    for seed in range(600):
         rng = Random(seed)
         here, wanted = random_world(rng), random_demand(rng, single=True)
         choices = candidates(wanted, here, 3)
