@@ -177,15 +177,20 @@ class Holdings:
         cpu, memory, disk = self.free[row]
         if cpu < ask.cpu_millis or memory < ask.memory_mib or disk < ask.disk_mib:
             return False
+        return self.devices_for(row, ask) is not None
+
+    def devices_for(self, row: int, ask: Resources) -> "tuple[HeldDevice, ...] | None":
+        """A device for each share of an ask, emptier ones spared; None when no choice will do."""
         first, last = int(self.snapshot.device_start[row]), int(self.snapshot.device_start[row + 1])
         shares = [(one, milli) for one in ask.accelerators for milli in device_shares(one.milli)]
-        return any(
-            all(
+        tightest = sorted(self.devices[first:last], key=lambda device: device.milli)
+        for order in permutations(tightest, len(shares)):
+            if all(
                 device.is_a(one.kind) and device.milli >= milli and device.mib >= one.memory_mib
                 for device, (one, milli) in zip(order, shares, strict=True)
-            )
-            for order in permutations(self.devices[first:last], len(shares))
-        )
+            ):
+                return order
+        return None
 
     def take(self, assignment: Assignment) -> None:
         """Take what an assignment says, and fail where anything goes below zero."""
@@ -228,23 +233,12 @@ def members_that_fit(demand: Demand, snapshot: Snapshot, alternative: int, pools
 
 
 def _take_tightest(holdings: Holdings, row: int, ask: Resources) -> None:
-    first = int(holdings.snapshot.device_start[row])
-    last = int(holdings.snapshot.device_start[row + 1])
     for column, amount in enumerate((ask.cpu_millis, ask.memory_mib, ask.disk_mib)):
         holdings.free[row][column] -= amount
-    for wanted in ask.accelerators:
-        whole, part = divmod(wanted.milli, 1000)
-        for milli in [1000] * whole + [part] * (part > 0):
-            device = min(
-                (
-                    d
-                    for d in holdings.devices[first:last]
-                    if d.is_a(wanted.kind) and d.milli >= milli and d.mib >= wanted.memory_mib
-                ),
-                key=lambda d: d.milli,
-            )
-            device.milli -= milli
-            device.mib -= wanted.memory_mib
+    shares = [(one, milli) for one in ask.accelerators for milli in device_shares(one.milli)]
+    for device, (one, milli) in zip(holdings.devices_for(row, ask) or (), shares, strict=True):
+        device.milli -= milli
+        device.mib -= one.memory_mib
 
 
 def cost_per_hour(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> float | None:

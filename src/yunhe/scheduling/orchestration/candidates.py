@@ -6,6 +6,7 @@ import numpy as np
 
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.decide import considered
+from yunhe.scheduling.orchestration.demands import check_demand
 from yunhe.scheduling.orchestration.kernels import FloatArray
 from yunhe.scheduling.orchestration.model import Candidate, Demand
 from yunhe.scheduling.orchestration.rules import total_cost
@@ -34,7 +35,7 @@ def candidates(demand: Demand, snapshot: Snapshot, k: int) -> Choices:
     unknown are compared by what both are taken to be.
     """
     cycle = Cycle(check_snapshot(snapshot))
-    fits, found, _ = considered(demand, cycle)
+    fits, found, _ = considered(check_demand(demand), cycle)
     guesses = np.array([_guesses(fit.option.table, fit.pool) for fit in fits], dtype=np.int64)
     assumed = np.array([_criteria(fit.option.table, fit.pool) for fit in fits]).reshape(-1, len(CRITERIA))
     known = np.where((guesses > 0)[:, None] & FOLLOWS_FROM_HOURS, np.inf, assumed)

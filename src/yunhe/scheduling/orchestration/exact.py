@@ -17,6 +17,7 @@ import numpy as np
 
 from yunhe.kernel.errors import UnsupportedError
 from yunhe.scheduling.orchestration.cycle import Cycle
+from yunhe.scheduling.orchestration.demands import check_demand
 from yunhe.scheduling.orchestration.joint import WAITING_COSTS
 from yunhe.scheduling.orchestration.model import DataNeed, Demand
 from yunhe.scheduling.orchestration.options import Option
@@ -43,7 +44,7 @@ class Optimum(NamedTuple):
 def plan_exactly(demands: Sequence[Demand], snapshot: Snapshot, *, limit_s: float = 60.0) -> Optimum:
     """Return the optimum for *demands* together."""
     for demand in demands:
-        _refuse_uncovered(demand)
+        _refuse_uncovered(check_demand(demand))
     return _Model(demands, Cycle(check_snapshot(snapshot))).solve(limit_s)
 
 

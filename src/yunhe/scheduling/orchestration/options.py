@@ -14,7 +14,7 @@ from yunhe.scheduling.orchestration import score_kernels
 from yunhe.scheduling.orchestration.bundle import Bounds
 from yunhe.scheduling.orchestration.columns import PoolColumns
 from yunhe.scheduling.orchestration.kernels import Ask, ByteArray, FloatArray, IntArray
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain
+from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain, spreads_of
 from yunhe.scheduling.orchestration.moving import Burden, Refusal
 from yunhe.scheduling.orchestration.reach import Moves, Survey, survey, survey_within
 from yunhe.scheduling.orchestration.routes import Router
@@ -150,7 +150,7 @@ class Appraiser:
             demand.tolerations,
             demand.where,
             demand.powers,
-            demand.affinity and (demand.affinity, self.grouped),
+            demand.affinity and (demand.affinity, demand.groups, self.grouped),
             tuple([alternative.pools for alternative in demand.alternatives]),
         )
 
@@ -247,9 +247,10 @@ class Appraiser:
 
     def _ask(self, demand: Demand, resources: Resources, screen: Screen) -> Ask:
         per_node, node_ok = ANY_NUMBER, screen.node_ok
-        if demand.spread is not None and demand.spread.over is Domain.NODE:
-            per_node = demand.spread.at_most
-            if not node_ok.size:
+        if demand.spread is not None or demand.affinity:
+            over_nodes = [spread.at_most for spread in spreads_of(demand) if spread.over is Domain.NODE]
+            per_node = min(over_nodes, default=ANY_NUMBER)
+            if over_nodes and not node_ok.size:
                 node_ok = np.ones(len(self.snapshot.node_ids), dtype=np.uint8)
         accelerators, kind_ok = NO_DEVICES, self._no_kinds
         if resources.accelerators:
