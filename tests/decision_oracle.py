@@ -1,16 +1,17 @@
 """A slow, obvious second opinion on decisions: plain loops over facts, no arrays, no shortcuts."""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass
+from itertools import permutations
 
+from moving_oracle import Listed, Moved, combine, list_legs, simple_paths, zone_holds
 from yunhe.kernel.money import MICROS
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import Assignment, Demand, Placed, Policy
+from yunhe.scheduling.orchestration.model import Assignment, Demand, Domain, Placed, Policy
 from yunhe.scheduling.perception.model import PoolFacts
-from yunhe.scheduling.perception.snapshot import Snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, device_shares
 
-GIB_MBIT = 8589.934592
 WORTH = {
     "cost": 1.0,
     "data_cost": 1.0,
@@ -33,10 +34,6 @@ NAMED_AFTER = {
 Terms = dict[str, float | None]
 
 
-def zone_holds(region: str, zone: tuple[str, ...]) -> bool:
-    return not zone or any(region == part or region.startswith(part + "-") for part in zone)
-
-
 def region_of(facts: PoolFacts) -> str:
     return "" if facts.place is None else facts.place.region
 
@@ -54,8 +51,69 @@ def pool_may(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) ->
         and (not demand.levels or level in demand.levels)
         and all(tolerated(taint, demand) for taint in facts.taints)
         and set(demand.powers) <= set(facts.powers)
-        and (not demand.data or delivery(demand, snapshot, pool) != "never")
+        and _agreed_in_pool(demand, snapshot, pool)
+        and moved(demand, snapshot, pool, alternative) is not None
     )
+
+
+def _agreed_in_pool(demand: Demand, snapshot: Snapshot, pool: int) -> bool:
+    """Whether what runs in the pool or its region agrees with the demand's affinity."""
+    for wish in demand.affinity:
+        rows = snapshot.groups.get(wish.group, ())
+        pools = {int(snapshot.node_pool[row]) for row in rows}
+        regions = {region_of(snapshot.pools[row]) for row in pools} - {""}
+        runs = pool in pools if wish.over is Domain.POOL else region_of(snapshot.pools[pool]) in regions
+        if wish.over is not Domain.NODE and runs == wish.apart:
+            return False
+    return True
+
+
+def hours_in(demand: Demand, snapshot: Snapshot, pool: int) -> tuple[float, float | None]:
+    """How long it runs, failures included, and the rate of those; None where that is unknown."""
+    facts = snapshot.pools[pool]
+    alone_h = (3600.0 if demand.run_s is None else demand.run_s) / 3600 / (facts.speed or 1.0)
+    rate = None if facts.reliability is None else -math.log(facts.reliability)
+    if demand.interruptible and facts.spot is not None and rate is not None:
+        taken_back = facts.spot.interruptions_per_hour
+        rate = None if taken_back is None else rate + taken_back
+    return (math.exp(rate * alone_h) - 1) / rate if rate else alone_h, rate
+
+
+def moved(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> Moved | None:
+    """What bringing data and traffic there takes, within deadline and budget where that can be; None: it cannot come."""
+    if not demand.data and not demand.traffic:
+        return Moved(0.0, 0.0, None)
+    hours, _ = hours_in(demand, snapshot, pool)
+    asked_h = 1.0 if demand.run_s is None else demand.run_s / 3600
+    listed = list_legs(demand, snapshot, pool, asked_h)
+    liked = None if listed.never else combine(listed, snapshot)
+    if liked is None:
+        return None
+    true = list_legs(demand, snapshot, pool, hours)
+    liked = combine(_as_liked(listed, true), snapshot) or liked
+    rate, facts = cost_per_hour(demand, snapshot, pool, alternative), snapshot.pools[pool]
+    left_s = math.inf if demand.deadline_at is None else demand.deadline_at - snapshot.taken_at
+    left_s -= (facts.wait_s or 0.0) + hours * 3600
+    left = math.inf
+    if demand.budget_micros is not None:
+        energy = energy_cost(demand, snapshot, pool, alternative)
+        left = -1.0 if rate is None else (demand.budget_micros + 0.5) / MICROS - rate * hours - energy
+    if (liked.data_s or 0.0) <= left_s and (
+        left == math.inf or (liked.data_cost or math.inf) <= left or liked.data_cost == 0
+    ):
+        return liked
+    if left_s < 0 or left < 0:
+        return liked
+    return combine(true, snapshot, lambda seconds, money: seconds <= left_s and money <= left) or liked
+
+
+def _as_liked(listed: Listed, true: Listed) -> Listed:
+    """The same paths with what they really cost, liked as they were when nobody knew how long work runs there."""
+    legs = [
+        [b._replace(liked=a.liked) for a, b in zip(mine, others, strict=True)]
+        for mine, others in zip(listed.legs, true.legs, strict=True)
+    ]
+    return true._replace(legs=legs)
 
 
 def tolerated(taint: str, demand: Demand) -> bool:
@@ -75,6 +133,10 @@ def node_may(demand: Demand, snapshot: Snapshot, row: int) -> bool:
             key, value = wanted.split("=")
             if have.get(key) != value:
                 return False
+    for wish in demand.affinity:
+        runs = row in list(snapshot.groups.get(wish.group, ()))
+        if wish.over is Domain.NODE and runs == wish.apart:
+            return False
     return (not demand.isa or isa in demand.isa) and all(tolerated(taint, demand) for taint in taints)
 
 
@@ -115,21 +177,20 @@ class Holdings:
         cpu, memory, disk = self.free[row]
         if cpu < ask.cpu_millis or memory < ask.memory_mib or disk < ask.disk_mib:
             return False
+        return self.devices_for(row, ask) is not None
+
+    def devices_for(self, row: int, ask: Resources) -> "tuple[HeldDevice, ...] | None":
+        """A device for each share of an ask, emptier ones spared; None when no choice will do."""
         first, last = int(self.snapshot.device_start[row]), int(self.snapshot.device_start[row + 1])
-        for wanted in ask.accelerators:
-            able = [
-                device.milli
-                for device in self.devices[first:last]
-                if device.is_a(wanted.kind) and device.mib >= wanted.memory_mib
-            ]
-            whole, part = divmod(wanted.milli, 1000)
-            for _ in range(whole):
-                if 1000 not in able:
-                    return False
-                able.remove(1000)
-            if part and not any(milli >= part for milli in able):
-                return False
-        return True
+        shares = [(one, milli) for one in ask.accelerators for milli in device_shares(one.milli)]
+        tightest = sorted(self.devices[first:last], key=lambda device: device.milli)
+        for order in permutations(tightest, len(shares)):
+            if all(
+                device.is_a(one.kind) and device.milli >= milli and device.mib >= one.memory_mib
+                for device, (one, milli) in zip(order, shares, strict=True)
+            ):
+                return order
+        return None
 
     def take(self, assignment: Assignment) -> None:
         """Take what an assignment says, and fail where anything goes below zero."""
@@ -155,145 +216,91 @@ class Holdings:
 def members_that_fit(demand: Demand, snapshot: Snapshot, alternative: int, pools: list[int]) -> int:
     """How many equal members the given pools have room for in all."""
     holdings, ask, count = Holdings(snapshot), demand.alternatives[alternative].resources, 0
-    per_node = demand.spread.at_most if demand.spread else math.inf
+    inside: Counter[object] = Counter()
     for pool in pools:
+        region = region_of(snapshot.pools[pool]) or snapshot.pools[pool].name
         for row in range(int(snapshot.pool_start[pool]), int(snapshot.pool_start[pool + 1])):
-            here = 0
-            while here < per_node and count < demand.members and node_may(demand, snapshot, row):
+            domain = {Domain.NODE: row, Domain.POOL: (pool,), Domain.REGION: region}
+            at = None if demand.spread is None else domain[demand.spread.over]
+            most = math.inf if demand.spread is None else demand.spread.at_most
+            while inside[at] < most and count < demand.members and node_may(demand, snapshot, row):
                 if not holdings.fits(row, ask):
                     break
                 _take_tightest(holdings, row, ask)
-                here, count = here + 1, count + 1
+                inside[at] += 1
+                count += 1
     return count
 
 
 def _take_tightest(holdings: Holdings, row: int, ask: Resources) -> None:
-    first = int(holdings.snapshot.device_start[row])
-    last = int(holdings.snapshot.device_start[row + 1])
     for column, amount in enumerate((ask.cpu_millis, ask.memory_mib, ask.disk_mib)):
         holdings.free[row][column] -= amount
+    shares = [(one, milli) for one in ask.accelerators for milli in device_shares(one.milli)]
+    for device, (one, milli) in zip(holdings.devices_for(row, ask) or (), shares, strict=True):
+        device.milli -= milli
+        device.mib -= one.memory_mib
+
+
+def cost_per_hour(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> float | None:
+    """What an hour of all members costs, at the spot price where that will do; None where it is unknown."""
+    facts, ask = snapshot.pools[pool], demand.alternatives[alternative].resources
+    if facts.prices is None:
+        return None
+    listed, ratio = facts.prices[demand.tier], 1.0
+    if demand.interruptible and facts.spot is not None:
+        ratio = sum(facts.spot.price_ratio_history) / len(facts.spot.price_ratio_history)
+    cost = ask.cpu_millis / 1000 * listed.cpu_core_hour_micros
+    cost += ask.memory_mib / 1024 * listed.memory_gib_hour_micros
     for wanted in ask.accelerators:
-        whole, part = divmod(wanted.milli, 1000)
-        for milli in [1000] * whole + [part] * (part > 0):
-            device = min(
-                (
-                    d
-                    for d in holdings.devices[first:last]
-                    if d.is_a(wanted.kind) and d.milli >= milli and d.mib >= wanted.memory_mib
-                ),
-                key=lambda d: d.milli,
-            )
-            device.milli -= milli
-            device.mib -= wanted.memory_mib
+        priced = [
+            listed.accelerator_hour_micros.get(kind, 0)
+            for kind in snapshot.device_kinds
+            if wanted.kind == "*" or kind in wanted.kind.split("|")
+        ]
+        cost += wanted.milli / 1000 * max(priced, default=0)
+    return demand.members * cost * ratio / MICROS
 
 
-def simple_paths(snapshot: Snapshot, source: int, target: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Every way without loops, as (sites, links); a site passed through must relay."""
-    network = snapshot.network
-
-    def walk(sites: list[int], links: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-        here = sites[-1]
-        if here == target:
-            yield sites, links
-            return
-        if here != source and not network.relays[here]:
-            return
-        for arc in range(int(network.arc_start[here]), int(network.arc_start[here + 1])):
-            after = int(network.arc_target[arc])
-            if after not in sites:
-                yield from walk([*sites, after], [*links, int(network.arc_link[arc])])
-
-    yield from walk([source], [])
+def _kwh(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> float | None:
+    facts, ask = snapshot.pools[pool], demand.alternatives[alternative].resources
+    if facts.energy is None:
+        return None
+    hours, _ = hours_in(demand, snapshot, pool)
+    watts = facts.energy.watts_per_core * facts.energy.pue * ask.cpu_millis / 1000 * demand.members
+    return watts * hours / 1000
 
 
-def delivery(demand: Demand, snapshot: Snapshot, pool: int) -> tuple[float | None, float | None] | str:
-    """(seconds, money) of bringing the demand's one dataset to a pool as its policy likes; "never": not allowed."""
-    facts = snapshot.dataset[demand.data[0].dataset]
-    rows = [row for row, one in enumerate(snapshot.pools) if one.name in facts.replicas]
-    zones = [zone for zone in (demand.residency, facts.stay_in) if zone]
-    target = int(snapshot.network.pool_site[pool])
-    found: list[tuple[float, float]] = []
-    for row in rows:
-        for sites, links in simple_paths(snapshot, int(snapshot.network.pool_site[row]), target):
-            if all(zone_holds(snapshot.network.regions[site], zone) for site in sites for zone in zones):
-                found.append(_effort(snapshot, links, facts.size_mib))
-    if not found:
-        return "never" if zones else (None, None)
-    if demand.policy in (Policy.FASTEST, Policy.LOWEST_LATENCY):
-        seconds, money = min(found)
-    elif demand.policy is Policy.CHEAPEST:
-        seconds, money = min(found, key=lambda f: (f[1], f[0]))
-    else:
-        seconds, money = min(found, key=lambda f: (WORTH["data_s"] * f[0] + f[1], f[0], f[1]))
-    return (None if math.isinf(seconds) else seconds), (None if math.isinf(money) else money)
-
-
-def _effort(snapshot: Snapshot, links: list[int], size_mib: int) -> tuple[float, float]:
-    if not links:
-        return 0.0, 0.0
-    network = snapshot.network
-    mbps = min((float(network.free_mbps[link]) for link in links), default=math.inf)
-    latency = [float(network.latency_ms[link]) for link in links]
-    price = [float(network.price_per_gib[link]) for link in links]
-    known_latency = 0.0 if any(map(math.isnan, latency)) else sum(latency) / 1000
-    unknown_mbps = any(math.isnan(float(network.free_mbps[link])) for link in links)
-    seconds = math.inf if unknown_mbps else size_mib / 1024 * GIB_MBIT / mbps + known_latency
-    return seconds, math.inf if any(map(math.isnan, price)) else size_mib / 1024 * sum(price)
+def energy_cost(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> float:
+    kwh, facts = _kwh(demand, snapshot, pool, alternative), snapshot.pools[pool]
+    if kwh is None or facts.energy is None:
+        return 0.0
+    return kwh * (facts.energy.price_micros_per_kwh or 0) / MICROS
 
 
 def terms(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> Terms:
     """Every term of the score for one pool, by its definition."""
-    facts, ask = snapshot.pools[pool], demand.alternatives[alternative].resources
+    facts = snapshot.pools[pool]
+    hours, failing = hours_in(demand, snapshot, pool)
     alone_h = (3600.0 if demand.run_s is None else demand.run_s) / 3600 / (facts.speed or 1.0)
-    rate = 0.0 if facts.reliability is None else -math.log(facts.reliability)
-    hours = alone_h if rate <= 0 else (math.exp(rate * alone_h) - 1) / rate
-    brought = delivery(demand, snapshot, pool) if demand.data else (0.0, 0.0)
-    data_s, data_cost = (None, None) if isinstance(brought, str) else brought
-    n = demand.members
-    rate_per_hour = None
-    if facts.prices is not None:
-        listed = facts.prices[demand.tier]
-        rate_per_hour = (
-            n
-            * (
-                ask.cpu_millis / 1000 * listed.cpu_core_hour_micros
-                + ask.memory_mib / 1024 * listed.memory_gib_hour_micros
-                + sum(
-                    a.milli
-                    / 1000
-                    * max(
-                        (
-                            listed.accelerator_hour_micros.get(kind, 0)
-                            for kind in snapshot.device_kinds
-                            if a.kind == "*" or kind in a.kind.split("|")
-                        ),
-                        default=0,
-                    )
-                    for a in ask.accelerators
-                )
-            )
-            / MICROS
-        )
+    brought = moved(demand, snapshot, pool, alternative) or Moved(None, None, None)
+    rate = cost_per_hour(demand, snapshot, pool, alternative)
     distance = demand.near.distance_km(facts.place) if demand.near and facts.place else None
-    kwh = None
-    if facts.energy is not None:
-        kwh = facts.energy.watts_per_core * facts.energy.pue * ask.cpu_millis / 1000 * n * hours / 1000
-    start_h = ((facts.wait_s or 0.0) + (data_s or 0.0)) / 3600
+    kwh = _kwh(demand, snapshot, pool, alternative)
+    start_h = ((facts.wait_s or 0.0) + (brought.data_s or 0.0)) / 3600
     grams = None if facts.energy is None else _carbon(facts, snapshot.taken_at / 3600 + start_h, hours)
+    answers = [_latency(demand, snapshot, pool, distance), brought.latency_ms]
     return {
-        "cost_per_hour": rate_per_hour,
-        "cost": None if rate_per_hour is None else rate_per_hour * hours,
-        "data_cost": data_cost,
-        "energy_cost": 0.0
-        if kwh is None or facts.energy is None
-        else kwh * (facts.energy.price_micros_per_kwh or 0) / MICROS,
+        "cost_per_hour": rate,
+        "cost": None if rate is None else rate * hours,
+        "data_cost": brought.data_cost,
+        "energy_cost": energy_cost(demand, snapshot, pool, alternative),
         "wait_s": facts.wait_s,
-        "data_s": data_s,
+        "data_s": brought.data_s,
         "run_s": None if facts.speed is None else hours * 3600,
         "carbon_g": None if kwh is None or grams is None else kwh * grams,
-        "latency_ms": _latency(demand, snapshot, pool, distance),
+        "latency_ms": max((value for value in answers if value is not None), default=None),
         "distance_km": distance,
-        "risk": None if facts.reliability is None else 1 - math.exp(-rate * alone_h),
+        "risk": None if failing is None else 1 - math.exp(-failing * alone_h),
         "hours": hours,
     }
 
@@ -303,9 +310,12 @@ def _carbon(facts: PoolFacts, start_h: float, hours: float) -> float | None:
     series = facts.energy.carbon_g_per_kwh
     if not series:
         return None
-    steps = 2000
-    width = hours / steps
-    return sum(series[int(start_h + (i + 0.5) * width) % len(series)] for i in range(steps)) / steps
+    total, at, end = 0.0, start_h, start_h + hours
+    while at < end:
+        until = min(math.floor(at) + 1.0, end)
+        total += (until - at) * series[math.floor(at) % len(series)]
+        at = until
+    return total / hours
 
 
 def _latency(demand: Demand, snapshot: Snapshot, pool: int, distance: float | None) -> float | None:
@@ -328,6 +338,13 @@ def within_limits(demand: Demand, snapshot: Snapshot, found: Terms) -> bool:
     if demand.budget_per_hour_micros is not None and (
         rate is None or rate * MICROS > demand.budget_per_hour_micros + 0.5
     ):
+        return False
+    if demand.budget_micros is not None:
+        parts = [found[name] for name in ("cost", "data_cost", "energy_cost")]
+        if None in parts or sum(part or 0.0 for part in parts) * MICROS > demand.budget_micros + 0.5:
+            return False
+    latency = found["latency_ms"]
+    if demand.max_latency_ms is not None and (latency is None or latency > demand.max_latency_ms):
         return False
     if demand.deadline_at is not None:
         ready = (found["wait_s"] or 0.0) + (found["data_s"] or 0.0) + hours * 3600
@@ -381,7 +398,15 @@ def check_capacity(placed: Placed, snapshot: Snapshot) -> None:
     for assignment in placed.assignments:
         holdings.take(assignment)
     left = [float(mbps) for mbps in snapshot.network.free_mbps]
-    for route in placed.routes:
-        for link in route.links:
-            left[link] -= route.mbps
+    for links, mbps in reserved(placed):
+        for link in links:
+            left[link] -= mbps
             assert left[link] >= -1e-6
+
+
+def reserved(placed: Placed) -> list[tuple[tuple[int, ...], float]]:
+    """The links of everything that reserves bandwidth, and how much each keeps of them."""
+    return [
+        *((route.links, route.mbps) for route in placed.routes),
+        *((one.links, one.rate_mbps) for one in placed.transfers if one.rate_mbps is not None),
+    ]

@@ -10,7 +10,16 @@ from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.model import Alternative, DataNeed, Demand, Policy, Spread
+from yunhe.scheduling.orchestration.model import (
+    Affinity,
+    Alternative,
+    DataNeed,
+    Demand,
+    Domain,
+    Policy,
+    Spread,
+    Traffic,
+)
 from yunhe.scheduling.perception.model import (
     DatasetFacts,
     Device,
@@ -18,6 +27,8 @@ from yunhe.scheduling.perception.model import (
     LinkFacts,
     NodeFacts,
     PoolFacts,
+    SiteFacts,
+    SpotFacts,
 )
 from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
 
@@ -109,25 +120,40 @@ def random_pool(rng: Random, name: str) -> PoolFacts:
         accepts=rng.random() < 0.9,
         taints=rng.choice(((), (), (), (), ("maintenance",), ("gpu=only",))),
         powers=rng.choice((("images", "resize"), ("images",), ("resize",), ())),
+        spot=rng.choice(
+            (
+                None,
+                SpotFacts(price_ratio_history=(0.2, 0.4), interruptions_per_hour=0.1),
+                SpotFacts(price_ratio_history=(0.5,)),
+            )
+        ),
     )
 
 
 def random_node(rng: Random, name: str, pool_name: str) -> NodeFacts:
     """A node that is partly taken, with or without accelerators."""
-    kind = rng.choice(KINDS)
-    free_of_each = [rng.choice((0, 300, 500, 1000)) for _ in range(rng.choice((0, 0, 1, 2, 3)))]
-    devices = tuple(Device(kind, free, 16 * free) for free in free_of_each)
+    kinds = rng.choice((KINDS[:1], KINDS[1:], KINDS, KINDS))
+    devices = tuple(
+        Device(rng.choice(kinds), free, 16 * free)
+        for free in [rng.choice((0, 300, 500, 1000, 1000)) for _ in range(rng.choice((0, 0, 1, 2, 4)))]
+    )
+    listed = sorted({device.kind for device in devices})
     free = Resources(
         cpu_millis=rng.randrange(13) * 500,
         memory_mib=rng.randrange(13) * 512,
         disk_mib=rng.randrange(5) * 1000,
-        accelerators=(Accelerators(kind, sum(free_of_each), 16_000),) if devices else (),
+        accelerators=tuple(
+            Accelerators(kind, sum(d.free_milli for d in devices if d.kind == kind), 16_000)
+            for kind in listed
+        ),
     )
     total = Resources(
         cpu_millis=8000,
         memory_mib=8192,
         disk_mib=8000,
-        accelerators=(Accelerators(kind, 1000 * len(devices), 16_000),) if devices else (),
+        accelerators=tuple(
+            Accelerators(kind, 1000 * sum(d.kind == kind for d in devices), 16_000) for kind in listed
+        ),
     )
     return node(
         name,
@@ -149,6 +175,7 @@ def random_world(rng: Random) -> Snapshot:
     nodes = [
         random_node(rng, f"{name}-{number}", name) for name in names for number in range(rng.randrange(5))
     ]
+    ends = [*names, "office"]
     links = [
         LinkFacts(
             source=a,
@@ -156,27 +183,32 @@ def random_world(rng: Random) -> Snapshot:
             bandwidth_mbps=_maybe(rng, rng.choice((100.0, 1000.0))),
             latency_ms=_maybe(rng, rng.choice((5.0, 80.0))),
             price_micros_per_gib=_maybe(rng, rng.choice((0, 50_000))),
+            free_mbps=rng.choice((None, None, None, 0.0, 1.0, 100.0)),
         )
-        for a in names
-        for b in names
-        if a < b and rng.random() < 0.7
+        for a in ends
+        for b in ends
+        if a < b and rng.random() < 0.8
     ]
-    corpus = DatasetFacts(
-        name="corpus",
-        size_mib=100_000,
-        replicas=(rng.choice(names),),
-        stay_in=rng.choice(((), (), ("cn",), ("cn-north",))),
-    )
-    return world(pools, nodes, links=links, datasets=[corpus])
+    datasets = [
+        DatasetFacts(
+            name=name,
+            size_mib=size_mib,
+            replicas=(rng.choice(ends),),
+            stay_in=rng.choice(((), (), ("cn",), ("cn-north",))),
+        )
+        for name, size_mib in (("corpus", 100_000), ("model", 5_000))
+    ]
+    office = SiteFacts("office", rng.choice(REGIONS), relays=rng.random() < 0.5)
+    return world(pools, nodes, sites=[office], links=links, datasets=datasets)
 
 
-def random_amount(rng: Random) -> Resources:
+def random_amount(rng: Random, most_kinds: int = 1) -> Resources:
     """An amount that some nodes have and some do not."""
     accelerators: tuple[Accelerators, ...] = ()
-    if rng.random() < 0.25:
-        kind = rng.choice((*KINDS, "a100|ascend910", "*"))
-        accelerators = (
-            Accelerators(kind, rng.choice((300, 500, 1000, 2000)), rng.choice((0, 4000, 12_000))),
+    if rng.random() < 0.3:
+        accelerators = tuple(
+            Accelerators(kind, rng.choice((300, 500, 500, 1000, 2000)), rng.choice((0, 0, 4000, 12_000)))
+            for kind in rng.sample((*KINDS, "a100|ascend910", "*"), rng.randint(1, most_kinds))
         )
     return Resources(
         cpu_millis=rng.randrange(6) * 500,
@@ -188,31 +220,64 @@ def random_amount(rng: Random) -> Resources:
 
 def random_demand(rng: Random, *, single: bool = False) -> Demand:
     """A demand with a mixture of constraints; *single*: of one member."""
-    members = 1 if single else rng.choice((1, 1, 2, 3, 4))
+    members = 1 if single else rng.choice((1, 1, 1, 2, 3, 4))
 
     def rarely(value: Any, otherwise: Any = None) -> Any:
         return value if rng.random() < 0.1 else otherwise
 
+    spread = Spread(rng.choice((Domain.NODE, Domain.NODE, Domain.POOL, Domain.REGION)), rng.randint(1, 2))
     return demand(
-        alternatives=tuple(Alternative(random_amount(rng)) for _ in range(rng.choice((1, 1, 2)))),
+        alternatives=tuple(
+            random_alternative(rng, single=members == 1) for _ in range(rng.choice((1, 1, 2)))
+        ),
         ordered=rng.random() < 0.5,
         policy=rng.choice(list(Policy)),
         near=_maybe(rng, Place("cn-north", 30.0, 60.0)),
         members=members,
         members_min=_maybe(rng, 1) if members > 1 else None,
         one_pool=rng.random() < 0.6,
-        spread=_maybe(rng, Spread(at_most=rng.randint(1, 2))) if members > 1 else None,
+        spread=_maybe(rng, spread) if members > 1 else None,
         run_s=_maybe(rng, rng.choice((60.0, 7200.0))),
+        interruptible=rng.random() < 0.2,
         deadline_at=rarely(NOW + rng.choice((600, 10_000))),
+        budget_micros=rarely(rng.choice((100_000, 3_000_000))),
         budget_per_hour_micros=rarely(rng.choice((50_000, 5_000_000))),
         reliability_min=rarely(rng.choice((0.5, 0.95))),
-        residency=rarely(rng.choice((("cn",), ("cn-north",))), ()),
+        max_latency_ms=rarely(rng.choice((20.0, 90.0))),
+        residency=rng.choice(((), (), (), (), ("cn",), ("cn", "eu"))),
         levels=rarely((Level.EDGE, Level.CENTRAL), ()),
         isa=rarely(rng.choice((("amd64",), ("arm64", "riscv64"))), ()),
         tolerations=rng.choice(((), ("maintenance",), ("gpu", "spot"), ("*",))),
         where=rarely(rng.choice((("disk=ssd",), ("disk!=hdd",))), ()),
         powers=rarely(rng.choice((("images",), ("images", "resize"))), ()),
-        data=rng.choice(((), (DataNeed(dataset="corpus"),))),
+        affinity=rarely(
+            (Affinity(rng.choice(("web", "db")), rng.choice(list(Domain)), apart=rng.random() < 0.5),), ()
+        ),
+        groups=rarely(("batch",), ()),
+        data=random_data(rng),
+        traffic=rng.choice(((), (), (random_traffic(rng),))),
+    )
+
+
+def random_alternative(rng: Random, *, single: bool) -> Alternative:
+    """An amount or a range; only one member alone asks for several kinds of accelerator."""
+    least = random_amount(rng, most_kinds=2 if single else 1)
+    if not single or rng.random() < 0.8:
+        return Alternative(least)
+    most = Resources(least.cpu_millis + 2000, least.memory_mib + 1024, least.disk_mib, least.accelerators)
+    return Alternative(least, up_to=most)
+
+
+def random_data(rng: Random) -> tuple[DataNeed, ...]:
+    """No data, a dataset, or two; some reserve bandwidth."""
+    names = rng.choice(((), (), ("corpus",), ("corpus", "model")))
+    return tuple(DataNeed(dataset=name, rate_mbps=rng.choice((None, 30.0, 60.0))) for name in names)
+
+
+def random_traffic(rng: Random) -> Traffic:
+    """A flow from the office that some links cannot carry beside a transfer."""
+    return Traffic(
+        site="office", mbps=rng.choice((5.0, 50.0)), max_latency_ms=_maybe(rng, rng.choice((10.0, 100.0)))
     )
 
 
@@ -224,8 +289,3 @@ def worlds() -> st.SearchStrategy[Snapshot]:
 def demands(*, single: bool = False) -> st.SearchStrategy[Demand]:
     """Demands of every kind that is no app."""
     return SEEDS.map(lambda seed: random_demand(Random(seed), single=single))
-
-
-def amounts() -> st.SearchStrategy[Resources]:
-    """Amounts that some nodes have and some do not."""
-    return SEEDS.map(lambda seed: random_amount(Random(seed)))

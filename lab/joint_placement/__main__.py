@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.joint_placement.baselines import BASELINES, Result, together
+from lab.joint_placement.checks import faults, placed_cost
 from lab.joint_placement.clouds import SIZES_GB, clouds, jobs
 from lab.joint_placement.instances import instance
 from lab.joint_placement.plot import Line, svg, terminal
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.exact import plan_exactly
 from yunhe.scheduling.orchestration.joint import WAITING_COSTS, greedy_plan, plan_jointly
-from yunhe.scheduling.orchestration.model import Placed, Waiting
+from yunhe.scheduling.orchestration.model import Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 DATA = Path(os.environ.get("YUNHE_DATA", "../shared/data"))
@@ -80,7 +81,7 @@ def _tally(ours: list[Result], theirs: list[Result], value: str) -> str:
     return f"{wins}/{ties}/{len(ours) - wins - ties}"
 
 
-def run_clouds(given: argparse.Namespace) -> None:
+def run_clouds(given: argparse.Namespace) -> int:
     """Compare on real prices and links, and draw it."""
     snapshot = clouds(given.data / "skypilot-catalog", given.data / "skyplane-net")
     links = snapshot.network.bandwidth_mbps.size
@@ -104,10 +105,12 @@ def run_clouds(given: argparse.Namespace) -> None:
             svg(lines, [f"{size} GB" for size in SIZES_GB], "cost + $1 per hour of completion, $")
         )
         print(f"plot written to {given.plot}")
+    return 0
 
 
-def run_optimum(given: argparse.Namespace) -> None:
-    """Judge greedy and the joint search by the optimum."""
+def run_optimum(given: argparse.Namespace) -> int:
+    """Judge greedy and the joint search by the optimum; a plan that cannot be true makes the study fail."""
+    wrong: list[str] = []
     gaps: dict[str, list[float]] = {"greedy": [], "joint": []}
     waits_more = dict.fromkeys(gaps, 0)
     spent_s = {"greedy": 0.0, "joint": 0.0, "exact": 0.0}
@@ -122,11 +125,11 @@ def run_optimum(given: argparse.Namespace) -> None:
             began = time.process_time()
             found = plan(demands, snapshot).decisions
             spent_s[name] += time.process_time() - began
-            waiting = sum(isinstance(one, Waiting) for one in found)
-            cost = sum(one.score for one in found if isinstance(one, Placed))
+            wrong += [f"instance {number}, {name}: {fault}" for fault in faults(found, snapshot, optimum)]
+            waiting, cost = sum(isinstance(one, Waiting) for one in found), placed_cost(found)
             waits_more[name] += waiting > optimum.waiting
             if waiting == optimum.waiting:
-                gaps[name].append(max(0.0, 100 * (cost - best) / best))
+                gaps[name].append(100 * (cost - best) / best)
             if name == "greedy":
                 missed += waiting > optimum.waiting or cost > best * (1 + 1e-6)
     print(
@@ -140,6 +143,10 @@ def run_optimum(given: argparse.Namespace) -> None:
             f"{name:<8}{statistics.median(values):>10.3f}{p95:>9.3f}{max(values):>9.3f}{waits_more[name]:>12}{each:>9.0f}"
         )
     print(f"{'exact':<8}{'':>40}{1000 * spent_s['exact'] / given.instances:>9.0f}")
+    print(f"plans over capacity or better than the optimum: {len(wrong)} of {2 * given.instances}")
+    for line in wrong:
+        print(f"✗ {line}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def main() -> int:
@@ -158,11 +165,10 @@ def main() -> int:
         study.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     try:
-        given.run(given)
+        return given.run(given)
     except FileNotFoundError as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ def instance(seed: int) -> Instance:
     relays = [SiteFacts("x0"), SiteFacts("x1")]
     ends = [pool.name for pool in pools]
     links = [_link(rng, a, b) for a in ends for b in ("x0", "x1") if rng.random() < 0.85]
+    apart = set(ends) - {link.source for link in links}
+    links += [
+        _link(rng, name, "x0") for name in sorted(apart)
+    ]  # what is unknown, the exact model cannot weigh
     links += [_link(rng, "x0", "x1")]
     links += [_link(rng, a, b) for i, a in enumerate(ends) for b in ends[i + 1 :] if rng.random() < 0.3]
     datasets = [

@@ -1,14 +1,18 @@
 """What every accepted placement of a graph keeps, each constraint on its own, and how near the search comes to the optimum."""
 
 import math
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.scheduling.orchestration.graphs.constraints import finish_s, violations
+from yunhe.scheduling.orchestration.graphs.constraints import violations
 from yunhe.scheduling.orchestration.graphs.exact import place_exactly
 from yunhe.scheduling.orchestration.graphs.model import (
     Component,
@@ -64,8 +68,8 @@ def graphs(draw: st.DrawFn) -> Graph:
             source=f"c{draw(st.integers(0, i - 1))}",
             target=f"c{i}",
             bandwidth=float(draw(st.integers(1, 8))),
-            latency_ms=draw(st.sampled_from([math.inf, 5.0, 15.0])),
-            reliability=draw(st.sampled_from([0.0, 0.7, 0.85])),
+            latency_ms=draw(st.sampled_from([math.inf, 4.0, 9.0])),
+            reliability=draw(st.sampled_from([0.0, 0.85, 0.95])),
             data_mib=float(draw(st.integers(0, 4))),
         )
         for i in range(1, size)
@@ -75,7 +79,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         components=components,
         links=links,
         distinct_nodes=draw(st.booleans()),
-        finish_s=draw(st.sampled_from([math.inf, math.inf, 12.0])),
+        finish_s=draw(st.sampled_from([math.inf, math.inf, 8.0])),
     )
 
 
@@ -125,29 +129,152 @@ def test_no_link_of_the_network_is_over_its_bandwidth_and_every_path_joins_its_e
             assert at == where[link.target]
 
 
+def in_place(graph: Graph, net: Network, answer: Embedded) -> bool:
+    """Whether each component is where it may be."""
+    pairs = zip(graph.components, answer.nodes, strict=True)
+    return all(not component.nodes or node in component.nodes for component, node in pairs)
+
+
+def quick(graph: Graph, net: Network, answer: Embedded) -> bool:
+    """Whether no link of the graph takes longer to answer than it may."""
+    pairs = zip(graph.links, answer.paths, strict=True)
+    return all(sum(net.latency_ms[number] for number in path) <= link.latency_ms for link, path in pairs)
+
+
+def in_time(graph: Graph, net: Network, answer: Embedded) -> bool:
+    """Whether all have ended in time, each beginning when what it waits for has arrived; links lead to later ones only."""
+    ends: dict[str, float] = {}
+    for component, row in zip(graph.components, rows(net, answer), strict=True):
+        begins = [0.0]
+        for link, path in zip(graph.links, answer.paths, strict=True):
+            if link.target == component.name:
+                moving = link.data_mib / link.bandwidth if path else 0.0
+                begins.append(ends[link.source] + sum(net.latency_ms[n] for n in path) / 1000 + moving)
+        ends[component.name] = max(begins) + component.run_s / net.speed[row]
+    return max(ends.values()) <= graph.finish_s + 1e-9
+
+
+def reliable(graph: Graph, net: Network, answer: Embedded) -> bool:
+    """Whether both ends of each link and all between them work as surely as they must."""
+    where = dict(zip((c.name for c in graph.components), rows(net, answer), strict=True))
+    for link, path in zip(graph.links, answer.paths, strict=True):
+        at = where[link.source]
+        works = net.node_reliability[at]
+        for number in path:
+            at = int(net.ends[number].sum() - at)
+            works *= net.link_reliability[number] * net.node_reliability[at]
+        if works < link.reliability - 1e-9:
+            return False
+    return True
+
+
 @pytest.mark.feature("S44")
 @given(graphs(), networks())
 def test_deadline_delay_and_location_hold(graph: Graph, net: Network) -> None:
     if answer := placed(graph, net):
-        for component, node in zip(graph.components, answer.nodes, strict=True):
-            assert not component.nodes or node in component.nodes
-        for link, path in zip(graph.links, answer.paths, strict=True):
-            assert sum(net.latency_ms[number] for number in path) <= link.latency_ms
-        assert finish_s(graph, net, answer) <= graph.finish_s + 1e-9
+        assert in_place(graph, net, answer)
+        assert quick(graph, net, answer)
+        assert in_time(graph, net, answer)
 
 
 @pytest.mark.feature("S45")
 @given(graphs(), networks())
 def test_no_plan_is_less_reliable_than_it_must_be(graph: Graph, net: Network) -> None:
     if answer := placed(graph, net):
-        where = dict(zip((c.name for c in graph.components), rows(net, answer), strict=True))
-        for link, path in zip(graph.links, answer.paths, strict=True):
-            at = where[link.source]
-            works = net.node_reliability[at]
-            for number in path:
-                at = int(net.ends[number].sum() - at)
-                works *= net.link_reliability[number] * net.node_reliability[at]
-            assert works >= link.reliability - 1e-9
+        assert reliable(graph, net, answer)
+
+
+class Limited(NamedTuple):
+    """A constraint: how to ask for it and for nothing else, and whether a placement keeps it."""
+
+    asked: Callable[[Graph, Random], Graph]
+    kept: Callable[[Graph, Network, Embedded], bool]
+
+
+def _each_link(graph: Graph, **limits: float) -> Graph:
+    links = tuple(msgspec.structs.replace(link, **limits) for link in graph.links)
+    return msgspec.structs.replace(graph, links=links)
+
+
+def _placed_apart(graph: Graph, rng: Random) -> Graph:
+    components = [
+        msgspec.structs.replace(c, nodes=tuple(rng.sample(["n0", "n1", "n2", "n3"], 2)))
+        for c in graph.components
+    ]
+    return msgspec.structs.replace(graph, components=tuple(components))
+
+
+def _answered_soon(graph: Graph, rng: Random) -> Graph:
+    return _each_link(graph, latency_ms=rng.choice((2.0, 5.0)))
+
+
+def _ended_soon(graph: Graph, rng: Random) -> Graph:
+    return msgspec.structs.replace(graph, finish_s=rng.choice((4.0, 7.0)))
+
+
+def _sure(graph: Graph, rng: Random) -> Graph:
+    return _each_link(graph, reliability=rng.choice((0.85, 0.92)))
+
+
+LIMITS = {
+    "location": Limited(_placed_apart, in_place),
+    "delay": Limited(_answered_soon, quick),
+    "deadline": Limited(_ended_soon, in_time),
+    "reliability": Limited(_sure, reliable),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("location", marks=pytest.mark.feature("S44")),
+        pytest.param("delay", marks=pytest.mark.feature("S44")),
+        pytest.param("deadline", marks=pytest.mark.feature("S44")),
+        pytest.param("reliability", marks=pytest.mark.feature("S45")),
+    ],
+)
+def test_each_limit_changes_placements_that_would_break_it(name: str) -> None:
+    """The same graphs with and without one limit: where it binds, the answer is another placement that keeps it, or none."""
+    limit, other, none = LIMITS[name], 0, 0
+    for seed in range(120):
+        rng = Random(seed)
+        free, net = drawn(rng)
+        graph = limit.asked(free, rng)
+        without = placed(free, net)
+        if without is None or limit.kept(graph, net, without):
+            continue
+        answer = placed(graph, net)
+        assert answer is None or limit.kept(graph, net, answer), seed
+        other, none = other + (answer is not None), none + (answer is None)
+    assert other >= 5, "too few cases in which another placement keeps the limit"
+    assert none >= 5, "too few cases in which no placement keeps the limit"
+
+
+def drawn(rng: Random) -> tuple[Graph, Network]:
+    """A graph without limits, and a network whose parts differ in delay, speed and reliability."""
+    names = ["n0", "n1", "n2", "n3", "n4"]
+    links = [(a, b, float(rng.randint(4, 20))) for i, a in enumerate(names) for b in names[i + 1 :]]
+    links = [link for link in links if rng.random() < 0.7 or link[:2] == ("n0", link[1])]
+    net = network(
+        {name: (float(rng.randint(4, 12)), 10.0) for name in names},
+        links,
+        latency_ms=np.array([float(rng.randint(0, 8)) for _ in links]),
+        reliability=(
+            np.array([rng.uniform(0.93, 1.0) for _ in names]),
+            np.array([rng.uniform(0.9, 1.0) for _ in links]),
+        ),
+        speed=np.array([rng.choice((0.5, 1.0, 2.0)) for _ in names]),
+    )
+    size = rng.randint(2, 4)
+    components = tuple(
+        Component(name=f"c{i}", cpu=float(rng.randint(1, 6)), run_s=float(rng.randint(1, 4)))
+        for i in range(size)
+    )
+    wires = tuple(
+        Link(source=f"c{rng.randrange(i)}", target=f"c{i}", bandwidth=float(rng.randint(1, 4)), data_mib=2.0)
+        for i in range(1, size)
+    )
+    return Graph(name="app", components=components, links=wires), net
 
 
 @given(graphs(), networks())

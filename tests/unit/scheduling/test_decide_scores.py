@@ -126,7 +126,7 @@ DATA_HERE: dict[str, Any] = {
 def test_taking_away_network_location_or_data_changes_decisions() -> None:
     """Each of the three, removed alone, moves some decisions of a varied set, and none of them moves all."""
     rng = Random(16)
-    worlds = [random_world(rng) for _ in range(150)]
+    worlds = [random_world(rng) for _ in range(260)]
     wishes = [
         msgspec.structs.replace(
             random_demand(rng, single=True),
@@ -398,7 +398,7 @@ def _best_pair(here: Snapshot, names: list[str]) -> float | None:
 def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> None:
     """Markets of random pools against sorting and pairwise comparison, both by brute force."""
     markets = {"a choice": 0, "more than are shown": 0, "somebody beaten": 0}
-    for seed in range(300):
+    for seed in range(600):
         rng = Random(seed)
         here, wanted = random_world(rng), random_demand(rng, single=True)
         choices = candidates(wanted, here, 3)
@@ -410,11 +410,11 @@ def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> N
         if not wanted.ordered:
             least = sorted(able.values())[:3]
             assert [one.score for one in choices.best] == pytest.approx(least, rel=1e-3, abs=1e-6), seed
-        values = [_criteria(wanted, here, one) for one in everyone]
+        values = [(one, _criteria(wanted, here, one)) for one in everyone]
         front = [
             one
-            for one, mine in zip(everyone, values, strict=True)
-            if not any(_beats(v, mine) for v in values)
+            for one, mine in values
+            if not any(_beaten_by(one, mine, other, theirs) for other, theirs in values)
         ]
         assert list(choices.pareto) == front, seed
         markets["a choice"] += len(everyone) > 1
@@ -434,21 +434,64 @@ def _scores_by_brute_force(wanted: Demand, here: Snapshot) -> dict[tuple[int, st
     }
 
 
-def _beats(one: list[float], other: list[float]) -> bool:
-    pairs = list(zip(one, other, strict=True))
-    return all(a <= b + 1e-9 for a, b in pairs) and any(a < b - 1e-9 for a, b in pairs)
-
-
-def _criteria(wanted: Demand, here: Snapshot, one: Candidate) -> list[float]:
-    """Money in all, seconds in all, grams, milliseconds, risk, by their definitions; unknown is worse than anything."""
+def _criteria(wanted: Demand, here: Snapshot, one: Candidate) -> list[float | None]:
+    """Money in all, seconds in all, grams, milliseconds, risk, by their definitions; None where any part is unknown."""
     found = oracle.terms(wanted, here, here.row_of_pool[one.pool_id], one.alternative)
-    money = [found["cost"], found["data_cost"], found["energy_cost"]]
-    hours = found["hours"] or 0.0
-    ready = (found["wait_s"] or 0.0) + (found["data_s"] or 0.0) + hours * 3600
-    rest = [one.terms["carbon_g"], found["latency_ms"], found["risk"]]
-    assert len(CRITERIA) == 2 + len(rest)
-    total = float("inf") if None in money else sum(value or 0.0 for value in money)
-    return [total, ready, *(float("inf") if value is None else value for value in rest)]
+    hours = found["hours"]
+    assert hours is not None
+    money = _sum(found["cost"], found["data_cost"], found["energy_cost"])
+    ready = _sum(found["wait_s"], found["data_s"], hours * 3600)
+    criteria = [money, ready, found["carbon_g"], found["latency_ms"], found["risk"]]
+    assert len(CRITERIA) == len(criteria)
+    return criteria
+
+
+def _sum(*parts: float | None) -> float | None:
+    return None if None in parts else sum(part or 0.0 for part in parts)
+
+
+def _beaten_by(
+    one: Candidate, mine: list[float | None], other: Candidate, theirs: list[float | None]
+) -> bool:
+    """Whether *other* is as good in every respect and better in one, as far as is known of it."""
+    my_guess, their_guess = ({n for n in ("run_s", "risk") if c.terms[n] is None} for c in (one, other))
+    better = False
+    for name, my, their in zip(CRITERIA, mine, theirs, strict=True):
+        comparable = name == "latency_ms" or my_guess == their_guess
+        my_known = my if comparable or not my_guess else None
+        their_known = their if comparable or not their_guess else None
+        if their_known is None:
+            if my_known is not None:
+                return False
+            continue
+        margin = 1e-3 * their_known if name == "carbon_g" else 1e-9
+        if my_known is not None and their_known > my_known + margin:
+            return False
+        better = better or my_known is None or their_known < my_known - margin
+    return better
+
+
+@pytest.mark.parametrize("unknown", ["wait_s", "speed", "reliability", "prices", "data"])
+def test_what_is_unknown_beats_nobody_in_the_pareto_set(unknown: str) -> None:
+    facts: dict[str, Any] = {"wait_s": 5.0, "speed": 0.5, "reliability": 0.99, "prices": prices(0.05)}
+    here = world(
+        [pool("known", **facts), pool("vague", **{name: facts[name] for name in facts if name != unknown})],
+        machines("known", "vague"),
+        links=[
+            LinkFacts(source="data", target="known", bandwidth_mbps=100, price_micros_per_gib=1000),
+            LinkFacts(
+                source="data",
+                target="vague",
+                bandwidth_mbps=None if unknown == "data" else 100,
+                price_micros_per_gib=1000,
+            ),
+        ],
+        sites=[SiteFacts("data")],
+        datasets=[DatasetFacts(name="corpus", size_mib=1000, replicas=("data",))],
+    )
+    choices = candidates(demand(data=(DataNeed(dataset="corpus"),), run_s=3600.0), here, 2)
+    assert len(choices.best) == 2
+    assert [one.pool_name for one in choices.pareto] == ["known"]
 
 
 @pytest.mark.parametrize("kind", ["a100", "a100|h100", "*"])

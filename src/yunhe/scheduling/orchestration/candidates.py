@@ -6,14 +6,18 @@ import numpy as np
 
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.decide import considered
+from yunhe.scheduling.orchestration.demands import check_demand
 from yunhe.scheduling.orchestration.kernels import FloatArray
 from yunhe.scheduling.orchestration.model import Candidate, Demand
-from yunhe.scheduling.orchestration.rules import ready_after_s, total_cost
-from yunhe.scheduling.orchestration.score import term
+from yunhe.scheduling.orchestration.rules import total_cost
+from yunhe.scheduling.orchestration.score import HOUR_S, term
+from yunhe.scheduling.orchestration.score_kernels import HOURS
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
 CRITERIA = ("cost", "ready_s", "carbon_g", "latency_ms", "risk")
 """What candidates are compared by: money and time in all, carbon, latency to the user, risk of a failure."""
+
+FOLLOWS_FROM_HOURS = np.array([name in {"cost", "ready_s", "carbon_g", "risk"} for name in CRITERIA])
 
 
 class Choices(NamedTuple):
@@ -26,24 +30,39 @@ class Choices(NamedTuple):
 def candidates(demand: Demand, snapshot: Snapshot, k: int) -> Choices:
     """Return the *k* best candidates, and all that are not beaten by another in every criterion.
 
-    What is unknown is no better than anything: it never helps to beat another, and loses to any known value.
+    What is unknown is no better than anything: it never helps to beat another, and loses to any known value. Where a
+    pool's speed or reliability is unknown, all that follows from how long work runs there is; pools of which the same is
+    unknown are compared by what both are taken to be.
     """
     cycle = Cycle(check_snapshot(snapshot))
-    fits, found, _ = considered(demand, cycle)
-    values = np.array(
-        [
-            [
-                total_cost(fit.option.table)[fit.pool],
-                ready_after_s(fit.option.table)[fit.pool],
-                *(term(fit.option.table, name)[fit.pool] for name in CRITERIA[2:]),
-            ]
-            for fit in fits
-        ]
-    ).reshape(len(fits), len(CRITERIA))
-    kept = undominated(np.nan_to_num(values, nan=np.inf))
+    fits, found, _ = considered(check_demand(demand), cycle)
+    guesses = np.array([_guesses(fit.option.table, fit.pool) for fit in fits], dtype=np.int64)
+    assumed = np.array([_criteria(fit.option.table, fit.pool) for fit in fits]).reshape(-1, len(CRITERIA))
+    known = np.where((guesses > 0)[:, None] & FOLLOWS_FROM_HOURS, np.inf, assumed)
+    kept = [
+        not beaten(known[guesses != guess], known[index])
+        and not beaten(assumed[guesses == guess], assumed[index])
+        for index, guess in enumerate(guesses)
+    ]
     return Choices(found[:k], tuple(one for one, keep in zip(found, kept, strict=True) if keep))
 
 
-def undominated(values: FloatArray) -> list[bool]:
-    """Return which rows no other row beats: none at most as large everywhere and smaller somewhere."""
-    return [not bool(np.any(np.all(values <= row, axis=1) & np.any(values < row, axis=1))) for row in values]
+def _guesses(table: FloatArray, pool: int) -> int:
+    """Return which of the speed and the reliability of a pool are but assumed, as a number of its own for each case."""
+    return 2 * int(np.isnan(term(table, "run_s")[pool])) + int(np.isnan(term(table, "risk")[pool]))
+
+
+def _criteria(table: FloatArray, pool: int) -> list[float]:
+    """Return what one candidate is compared by, by what it is taken to be; infinite where a part is unknown."""
+    values = [
+        total_cost(table)[pool],
+        sum(term(table, name)[pool] for name in ("wait_s", "data_s", "external_s"))
+        + table[HOURS, pool] * HOUR_S,
+        *(term(table, name)[pool] for name in CRITERIA[2:]),
+    ]
+    return [np.inf if np.isnan(value) else float(value) for value in values]
+
+
+def beaten(values: FloatArray, row: FloatArray) -> bool:
+    """Return whether any of *values* beats a row: at most as large everywhere and smaller somewhere."""
+    return bool(np.any(np.all(values <= row, axis=1) & np.any(values < row, axis=1)))

@@ -4,6 +4,7 @@ The steps, in the order they run: filter (rules say no), score (terms become one
 score that has a node), assign (which nodes and devices), reserve. The first two are worked out in ``options``.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration import kernels, score_kernels
 from yunhe.scheduling.orchestration.compiling import compile_kernels
 from yunhe.scheduling.orchestration.kernels import BLOCK, Ask, Asks, IntArray, Room
-from yunhe.scheduling.orchestration.model import Demand, Domain
+from yunhe.scheduling.orchestration.model import Demand, Domain, spreads_of
 from yunhe.scheduling.orchestration.options import (
     ANY_NUMBER,
     NO_DEVICES,
@@ -27,6 +28,7 @@ from yunhe.scheduling.orchestration.options import (
 from yunhe.scheduling.orchestration.packing import Packer
 from yunhe.scheduling.orchestration.present import shown_in
 from yunhe.scheduling.orchestration.routes import Router
+from yunhe.scheduling.orchestration.spanning import orders_of, shown_over
 from yunhe.scheduling.perception.model import TypicalAsk
 from yunhe.scheduling.perception.snapshot import Snapshot
 
@@ -48,8 +50,15 @@ class Fit(NamedTuple):
     alternative: int
     option: Option
     pool: int
-    """The pool of the first member, by which it is scored."""
+    """The pool of the first member; by it the whole is scored, unless it spans several."""
     members: tuple[Member, ...]
+    spanning: Shown | None = None
+    """What it comes to as a whole where it spans several pools."""
+
+    @property
+    def score(self) -> float:
+        """What the policy makes of it."""
+        return float(self.option.score[self.pool]) if self.spanning is None else self.spanning.score
 
 
 class Given(NamedTuple):
@@ -98,7 +107,7 @@ class Cycle:
             fit = self._find(demand, index, option)
             if fit is None:
                 option.full_since = self._given_back
-            elif best is None or option.score[fit.pool] < best.option.score[best.pool]:
+            elif best is None or fit.score < best.score:
                 best = fit
                 if demand.ordered:
                     break
@@ -111,12 +120,26 @@ class Cycle:
                 return None
             return Fit(alternative, option, pool, (self._packed(pool, row, option.ask),))
         if not demand.one_pool:
-            members = self._gang(demand, option, self.in_order(option))
-            return None if members is None else Fit(alternative, option, members[0].pool, members)
+            return self._find_over_pools(demand, alternative, option)
         for pool in self.in_order(option):
             members = self._gang(demand, option, (pool,))
             if members is not None:
                 return Fit(alternative, option, pool, members)
+        return None
+
+    def _find_over_pools(self, demand: Demand, alternative: int, option: Option) -> Fit | None:
+        """Return where a gang goes that may span pools: the first way to fill them that links and limits allow."""
+        for pools in orders_of(option):
+            members = self._gang(demand, option, pools)
+            if members is None:
+                continue
+            first, inside = members[0].pool, Counter(member.pool for member in members)
+            if len(inside) > 1:
+                shown = shown_over(demand, option, inside, self.appraiser)
+                if shown is not None:
+                    return Fit(alternative, option, first, members, shown)
+            elif option.order[first] < np.inf:
+                return Fit(alternative, option, first, members)
         return None
 
     def in_order(self, option: Option) -> Iterator[int]:
@@ -173,12 +196,13 @@ class Cycle:
         return placed
 
     def _allowed(self, demand: Demand, pool: int, in_region: dict[str, int]) -> int:
-        spread = demand.spread
-        if spread is None or spread.over is Domain.NODE:
-            return demand.members
-        if spread.over is Domain.POOL:
-            return spread.at_most
-        return spread.at_most - in_region.get(self._region(pool), 0)
+        allowed = demand.members
+        for spread in spreads_of(demand):
+            if spread.over is Domain.POOL:
+                allowed = min(allowed, spread.at_most)
+            elif spread.over is Domain.REGION:
+                allowed = min(allowed, spread.at_most - in_region.get(self._region(pool), 0))
+        return allowed
 
     def _region(self, pool: int) -> str:
         place = self.snapshot.pools[pool].place
@@ -275,22 +299,26 @@ class Cycle:
 
     def shown(self, demand: Demand, fit: Fit) -> Shown:
         """Return what a fit comes to, as people read it."""
+        if fit.spanning is not None:
+            return fit.spanning
         return shown_in(demand, fit.option, fit.pool, self.appraiser.columns, self.snapshot.network.sites)
 
     def given(self, demand: Demand, fit: Fit) -> tuple[Resources, ...]:
         """Return what each member gets: what was asked, or as much of a range as its node has free."""
         alternative = demand.alternatives[fit.alternative]
-        if alternative.up_to is None or len(fit.members) != 1:
+        if alternative.up_to is None:
             return (alternative.resources,) * len(fit.members)
-        least, most = alternative.resources, alternative.up_to
-        cpu, memory, disk, _ = self.room.free[fit.members[0].row].tolist()
-        grown = Resources(
-            cpu_millis=max(least.cpu_millis, min(most.cpu_millis, cpu)),
-            memory_mib=max(least.memory_mib, min(most.memory_mib, memory)),
-            disk_mib=max(least.disk_mib, min(most.disk_mib, disk)),
-            accelerators=least.accelerators,
-        )
-        return (grown,)
+        least, most = amount_of(alternative.resources)[:3], amount_of(alternative.up_to)[:3]
+        left = {member.row: self.room.free[member.row, :3].copy() for member in fit.members}
+        for member in fit.members:
+            left[member.row] -= least
+        grown: list[Resources] = []
+        for member in fit.members:  # each as far as those before it on the same node leave room
+            more = np.clip(most - least, 0, np.maximum(left[member.row], 0))
+            left[member.row] -= more
+            cpu, memory, disk = (least + more).tolist()
+            grown.append(Resources(cpu, memory, disk, alternative.resources.accelerators))
+        return tuple(grown)
 
     def hold(self, job_id: JobId, held: Held) -> None:
         """Keep what a placement takes from everybody else, until it is released."""

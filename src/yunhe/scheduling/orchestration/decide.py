@@ -10,6 +10,7 @@ import numpy as np
 
 from yunhe.scheduling.orchestration.columns import cost_per_hour_micros
 from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Given, Member
+from yunhe.scheduling.orchestration.demands import check_demand
 from yunhe.scheduling.orchestration.explain import refusal_in, smallest_change
 from yunhe.scheduling.orchestration.model import (
     Assignment,
@@ -39,7 +40,7 @@ DEFAULT_WEIGHTS = {"cost_per_hour": 1.0, "distance_km": 1.0}
 
 def decide(demand: Demand, snapshot: Snapshot) -> Decision:
     """Return where *demand* goes with every pool's reasons, or why it waits and what would change that."""
-    return decide_in(demand, Cycle(check_snapshot(snapshot)))
+    return decide_in(check_demand(demand), Cycle(check_snapshot(snapshot)))
 
 
 def decide_all(demands: Sequence[Demand], snapshot: Snapshot) -> tuple[tuple[Decision, ...], Snapshot]:
@@ -49,7 +50,7 @@ def decide_all(demands: Sequence[Demand], snapshot: Snapshot) -> tuple[tuple[Dec
     for waiting; ``decide`` on the returned snapshot gives them for any one.
     """
     cycle = Cycle(check_snapshot(snapshot))
-    return place_all_in(demands, cycle), cycle.after()
+    return place_all_in([check_demand(demand) for demand in demands], cycle), cycle.after()
 
 
 def place_all_in(demands: Sequence[Demand], cycle: Cycle) -> tuple[Decision, ...]:
@@ -112,7 +113,7 @@ def considered(
 def _order(demand: Demand, fit: Fit) -> tuple[int, float, int, float, int]:
     return (
         fit.alternative if demand.ordered else 0,
-        float(fit.option.score[fit.pool]),
+        fit.score,
         fit.alternative,
         float(fit.option.order[fit.pool]),
         fit.pool,

@@ -2,7 +2,9 @@
 
 Needs the extra ``exact``. It covers what couples demands: nodes (cores, memory, disk) and links on which transfers reserve
 bandwidth. Where data is brought from and by which route is part of the model: routes are unsplit flows. Gangs, accelerators,
-steady traffic, and carbon that changes by the hour are not covered, and are refused.
+steady traffic, and carbon that changes by the hour are not covered, and are refused; so are terms that are known of some
+pools only, as what an unknown one counts depends on who else could take the demand. A transfer that reserves nothing is
+taken to find links as free as they are now: in that the optimum is a bound, and no plan can be better.
 """
 
 from collections.abc import Sequence
@@ -15,8 +17,10 @@ import numpy as np
 
 from yunhe.kernel.errors import UnsupportedError
 from yunhe.scheduling.orchestration.cycle import Cycle
+from yunhe.scheduling.orchestration.demands import check_demand
 from yunhe.scheduling.orchestration.joint import WAITING_COSTS
 from yunhe.scheduling.orchestration.model import DataNeed, Demand
+from yunhe.scheduling.orchestration.options import Option
 from yunhe.scheduling.orchestration.routes import (
     MBIT_PER_MIB,
     MIB_PER_GIB,
@@ -40,7 +44,7 @@ class Optimum(NamedTuple):
 def plan_exactly(demands: Sequence[Demand], snapshot: Snapshot, *, limit_s: float = 60.0) -> Optimum:
     """Return the optimum for *demands* together."""
     for demand in demands:
-        _refuse_uncovered(demand)
+        _refuse_uncovered(check_demand(demand))
     return _Model(demands, Cycle(check_snapshot(snapshot))).solve(limit_s)
 
 
@@ -55,6 +59,15 @@ def _refuse_uncovered(demand: Demand) -> None:
     if found:
         raise UnsupportedError(
             f"The exact model does not cover {', '.join(found)}.", remedy="Use decide_jointly."
+        )
+
+
+def _refuse_unknown(option: Option) -> None:
+    unknown = np.isnan(option.table[:, option.order < np.inf])
+    if bool((unknown.any(axis=1) & ~unknown.all(axis=1)).any()):
+        raise UnsupportedError(
+            "The exact model does not cover terms that are known of some pools only.",
+            remedy="Use decide_jointly.",
         )
 
 
@@ -85,6 +98,7 @@ class _Model:
         choices: list[Any] = []
         for alternative in range(len(demand.alternatives)):
             option = self.cycle.appraiser.option(alone, alternative)
+            _refuse_unknown(option)
             for row in range(len(self.snapshot.node_ids)):
                 pool = int(self.snapshot.node_pool[row])
                 if option.order[pool] == np.inf or not option.ask.class_ok[self.snapshot.node_class[row]]:

@@ -14,8 +14,8 @@ from yunhe.scheduling.orchestration import kernels
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.kernels import IntArray
 from yunhe.scheduling.orchestration.model import Demand, Rejection
+from yunhe.scheduling.orchestration.moving import Refusal
 from yunhe.scheduling.orchestration.options import Option
-from yunhe.scheduling.orchestration.reach import Refusal
 from yunhe.scheduling.orchestration.rules import (
     POOL_RULES,
     Question,
@@ -227,6 +227,8 @@ def _cuts(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
         short = [column for column, amount in enumerate(asked) if free[column] < amount]
         if len(short_of(cycle, resources, row)) > len(short) or any(free[column] <= 0 for column in short):
             continue  # a device is lacking, or nothing is left
+        if not short:
+            continue  # devices would do for each kind alone, not for all of them
         words = " and ".join(_amount(column, free[column]) for column in short)
         yield Change(miss, f"ask for {words}: {cycle.snapshot.pools[pool].name} has that free", "all")
 

@@ -13,6 +13,7 @@ from yunhe.scheduling.orchestration import kernels, route_kernels, score_kernels
 from yunhe.scheduling.orchestration.compiling import compile_kernels
 from yunhe.scheduling.orchestration.cycle import Cycle, Held
 from yunhe.scheduling.orchestration.decide import place_in
+from yunhe.scheduling.orchestration.demands import check_demand
 from yunhe.scheduling.orchestration.model import Decision, Demand, Placed, Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
@@ -119,7 +120,7 @@ class _Search:
     """Plans on one cycle: whatever is tried is taken back before the next."""
 
     def __init__(self, demands: Sequence[Demand], cycle: Cycle) -> None:
-        self._demands = demands
+        self._demands = [check_demand(demand) for demand in demands]
         self._cycle = cycle
         for module in (kernels, score_kernels, route_kernels):  # thousands of decisions are to come
             compile_kernels(module)

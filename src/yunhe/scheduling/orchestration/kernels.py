@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KERNELS = (
+    "match_devices",
     "choose_devices",
     "fits",
     "best_node",
@@ -69,8 +70,64 @@ class Ask(NamedTuple):
     """By pool: the count of give-backs at which it had no room for this ask; room only shrinks in between."""
 
 
+def match_devices(room: Room, row: int, ask: Ask, chosen: IntArray) -> int:
+    """Do what ``choose_devices`` does where one ask's favourite may be all that another can use.
+
+    Each share in turn takes a device; one that finds all of its own taken sends their holders on to others (augmenting
+    paths), so a device is lacking only where no choice at all would do.
+    """
+    first, last = room.device_start[row], room.device_start[row + 1]
+    count = 0
+    holder = np.full(last - first, -1, dtype=np.int64)
+    wanted_of = np.zeros(last - first, dtype=np.int64)
+    reached_by = np.zeros(last - first, dtype=np.int64)
+    queue = np.zeros(last - first, dtype=np.int64)
+    for wanted in range(ask.accelerators.shape[0]):
+        whole, part = ask.accelerators[wanted, 0], ask.accelerators[wanted, 1]
+        for step in range(whole + (1 if part > 0 else 0)):
+            if count >= last - first:
+                return -1
+            wanted_of[count] = wanted
+            chosen[count, 0] = -1
+            chosen[count, 1] = WHOLE if step < whole else part
+            chosen[count, 2] = ask.accelerators[wanted, 2]
+            reached_by[:] = -1
+            queue[0], at, end, free_device = count, 0, 1, -1
+            while at < end and free_device < 0:
+                share = queue[at]
+                at += 1
+                for device in range(last - first):
+                    if (
+                        reached_by[device] >= 0
+                        or room.device_free[first + device] < chosen[share, 1]
+                        or room.device_memory[first + device] < chosen[share, 2]
+                        or ask.kind_ok[wanted_of[share], room.device_kind[first + device]] == 0
+                    ):
+                        continue
+                    reached_by[device] = share
+                    if holder[device] < 0:
+                        free_device = device
+                        break
+                    queue[end] = holder[device]
+                    end += 1
+            if free_device < 0:
+                return -1
+            while free_device >= 0:
+                share = reached_by[free_device]
+                before = chosen[share, 0]
+                chosen[share, 0] = first + free_device
+                holder[free_device] = share
+                free_device = before - first if before >= 0 else -1
+            count += 1
+    return count
+
+
 def choose_devices(room: Room, row: int, ask: Ask, chosen: IntArray) -> int:
-    """Write (device, thousandths, MiB) of each device that would be used; return how many, or -1 when they lack."""
+    """Write (device, thousandths, MiB) of each device that would be used; return how many, or -1 when they lack.
+
+    Each share takes the tightest that fits; shares of one kind can only ever lack a device together, those of several
+    are matched with care where that fails.
+    """
     first, last = room.device_start[row], room.device_start[row + 1]
     count = 0
     for wanted in range(ask.accelerators.shape[0]):
@@ -95,7 +152,7 @@ def choose_devices(room: Room, row: int, ask: Ask, chosen: IntArray) -> int:
                 if not taken:
                     best, best_free = device, free
             if best < 0:
-                return -1
+                return match_devices(room, row, ask, chosen) if ask.accelerators.shape[0] > 1 else -1
             chosen[count, 0], chosen[count, 1], chosen[count, 2] = best, need, memory
             count += 1
     return count

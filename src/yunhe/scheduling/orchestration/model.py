@@ -135,6 +135,12 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     traffic: tuple[Traffic, ...] = ()
 
 
+def spreads_of(demand: Demand) -> tuple[Spread, ...]:
+    """Return how members are kept apart: as asked, and by an affinity that keeps their own group apart."""
+    apart = [Spread(one.over, 1) for one in demand.affinity if one.apart and one.group in demand.groups]
+    return tuple(apart) if demand.spread is None else (demand.spread, *apart)
+
+
 class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a pool cannot take a demand: the rule that said no, and what it saw."""
 

@@ -11,15 +11,18 @@ import numpy as np
 
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration import score_kernels
+from yunhe.scheduling.orchestration.bundle import Bounds
 from yunhe.scheduling.orchestration.columns import PoolColumns
 from yunhe.scheduling.orchestration.kernels import Ask, ByteArray, FloatArray, IntArray
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain
-from yunhe.scheduling.orchestration.reach import Moves, Refusal, Survey, survey
+from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain, spreads_of
+from yunhe.scheduling.orchestration.moving import Burden, Refusal
+from yunhe.scheduling.orchestration.reach import Moves, Survey, survey, survey_within
 from yunhe.scheduling.orchestration.routes import Router
 from yunhe.scheduling.orchestration.rules import (
     Limit,
     Question,
     classes_ok,
+    left_for_moves,
     limits_of,
     nodes_ok,
     pool_refusal,
@@ -29,9 +32,11 @@ from yunhe.scheduling.orchestration.score import (
     TERMS_OF_POLICY,
     facts_of,
     table_of,
+    term,
     weights_of,
     worth_of,
 )
+from yunhe.scheduling.orchestration.score_kernels import HOURS
 from yunhe.scheduling.perception.snapshot import WHOLE_MILLI, Snapshot, matching_kinds
 
 ANY_NUMBER = 1 << 40
@@ -145,7 +150,7 @@ class Appraiser:
             demand.tolerations,
             demand.where,
             demand.powers,
-            demand.affinity and (demand.affinity, self.grouped),
+            demand.affinity and (demand.affinity, demand.groups, self.grouped),
             tuple([alternative.pools for alternative in demand.alternatives]),
         )
 
@@ -157,7 +162,7 @@ class Appraiser:
             demand.data,
             demand.traffic,
             demand.residency,
-            demand.traffic and demand.run_s,
+            demand.traffic and (demand.run_s, demand.max_latency_ms),
             worth_of(demand.policy, demand.weights),
             self.router.version,
         )
@@ -199,6 +204,9 @@ class Appraiser:
         refusals = screen.refusals[alternative]
         if found.refusals:
             refusals = {**found.refusals, **refusals}
+        within = self._within_limits(demand, table, found, refusals)
+        if within is not None:
+            found, table = within, table_of(demand, resources, self._facts, within.reach, self.columns)
         eligible = np.zeros(len(self.snapshot.pools))
         if refusals:
             eligible[list(refusals)] = np.inf
@@ -216,11 +224,33 @@ class Appraiser:
             order = np.where(limit.broken, np.inf, order)
         return Option(self._ask(demand, resources, screen), table, score, order, limits, found, refusals)
 
+    def _within_limits(
+        self, demand: Demand, table: FloatArray, found: Survey, refusals: Mapping[int, Refusal]
+    ) -> Survey | None:
+        """Return how to move things within deadline and budget in pools where the preferred ways are not."""
+        if not (demand.data or demand.traffic) or (
+            demand.deadline_at is None and demand.budget_micros is None
+        ):
+            return None
+        seconds, money = left_for_moves(demand, table, self.snapshot.taken_at)
+        over = (term(table, "data_s") > seconds) | ~(term(table, "data_cost") <= money)
+        over &= (seconds >= 0) & (money >= 0)
+        room = {
+            int(row): (Bounds(float(seconds[row]), float(money[row])), float(table[HOURS, row]))
+            for row in np.flatnonzero(over)
+            if row not in refusals
+        }
+        if not room:
+            return None
+        worth = worth_of(demand.policy, demand.weights)
+        return survey_within(found, Burden(demand, self.snapshot, self.router, worth), room)
+
     def _ask(self, demand: Demand, resources: Resources, screen: Screen) -> Ask:
         per_node, node_ok = ANY_NUMBER, screen.node_ok
-        if demand.spread is not None and demand.spread.over is Domain.NODE:
-            per_node = demand.spread.at_most
-            if not node_ok.size:
+        if demand.spread is not None or demand.affinity:
+            over_nodes = [spread.at_most for spread in spreads_of(demand) if spread.over is Domain.NODE]
+            per_node = min(over_nodes, default=ANY_NUMBER)
+            if over_nodes and not node_ok.size:
                 node_ok = np.ones(len(self.snapshot.node_ids), dtype=np.uint8)
         accelerators, kind_ok = NO_DEVICES, self._no_kinds
         if resources.accelerators:

@@ -4,8 +4,9 @@ import numpy as np
 
 from yunhe.scheduling.orchestration.columns import PoolColumns
 from yunhe.scheduling.orchestration.model import Demand, Route, Transfer
+from yunhe.scheduling.orchestration.moving import Parts
 from yunhe.scheduling.orchestration.options import Option, Shown
-from yunhe.scheduling.orchestration.reach import Moves, Parts
+from yunhe.scheduling.orchestration.reach import Moves
 from yunhe.scheduling.orchestration.score import shown_terms
 
 
@@ -15,24 +16,25 @@ def shown_in(
     """Return what every placement of an option in one pool has in common; worked out once."""
     if pool not in option.shown:
         if pool not in option.survey.moves:
-            option.survey.moves[pool] = _moves(option.survey.parts[pool], sites)
+            option.survey.moves[pool] = moves_of(option.survey.parts[pool], sites)
         option.shown[pool] = Shown(
             score=float(option.score[pool]),
             terms=shown_terms(option.table, pool),
-            estimated=_estimated(demand, option, pool, columns),
+            estimated=estimated_in(demand, option, pool, columns),
             moves=option.survey.moves[pool],
         )
     return option.shown[pool]
 
 
-def _moves(parts: Parts, sites: tuple[str, ...]) -> Moves:
+def moves_of(parts: Parts, sites: tuple[str, ...]) -> Moves:
+    """Return what moves as people read it, and the bandwidth it reserves."""
     transfers, routes = _transfers(parts, sites), _routes(parts, sites)
     links = [(route.links, route.mbps) for route in routes]
     links += [(one.links, one.rate_mbps) for one in transfers if one.rate_mbps is not None]
     return Moves(transfers, routes, tuple(links))
 
 
-def _estimated(demand: Demand, option: Option, pool: int, columns: PoolColumns) -> tuple[str, ...]:
+def estimated_in(demand: Demand, option: Option, pool: int, columns: PoolColumns) -> tuple[str, ...]:
     """Name the terms that rest on an assumption: an hour's run, or a latency from the distance."""
     names: list[str] = []
     if demand.run_s is None and not np.isnan(columns.speed[pool]):

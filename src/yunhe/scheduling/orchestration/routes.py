@@ -1,7 +1,7 @@
 """Ways through the network: which replica feeds a pool, over which route, at what price and in what time.
 
-The choice for one demand is exact: every route that no other beats in price, latency and bandwidth together is weighed.
-Transfers of one demand are counted one after another.
+Every route that no other beats in price, latency and bandwidth together is weighed; ``bundle`` chooses among them for all
+that one demand moves. Transfers of one demand are counted one after another.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +18,9 @@ from yunhe.scheduling.perception.snapshot import Network, Snapshot
 MBIT_PER_MIB = 8.388608
 MIB_PER_GIB = 1024
 COMPILE_FROM_LINKS = 200
+NOTHING_LEFT_MBPS = 1e-6
+"""What sums of parts leave behind where nothing is left."""
+ALL_OPEN: frozenset[int] = frozenset()
 
 
 class Way(NamedTuple):
@@ -49,7 +52,10 @@ class Router:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._free_mbps = network.free_mbps.copy()
-        self._found: dict[tuple[int, tuple[tuple[str, ...], ...], float], dict[int, list[Way]]] = {}
+        self._found: dict[
+            tuple[int, tuple[tuple[str, ...], ...], float, frozenset[int]], dict[int, list[Way]]
+        ] = {}
+        self._lost = np.nan_to_num(network.loss, nan=0.0)
         self.version = 0
         """Changes whenever bandwidth is taken or given back: what was computed from ways is then stale."""
 
@@ -57,6 +63,16 @@ class Router:
     def free_mbps(self) -> FloatArray:
         """What is left on each link."""
         return self._free_mbps
+
+    @property
+    def useful_mbps(self) -> FloatArray:
+        """What each link would carry of what is left on it; NaN where that is unknown."""
+        return self._free_mbps * (1 - self._lost)
+
+    @property
+    def full(self) -> frozenset[int]:
+        """The links on which nothing is known to be left; one of which nothing is known may have some."""
+        return frozenset(np.flatnonzero(self.useful_mbps <= NOTHING_LEFT_MBPS).tolist())
 
     def take(self, links: Iterable[int], mbps: float) -> None:
         """Reserve *mbps* on each link (a negative amount gives it back)."""
@@ -67,22 +83,30 @@ class Router:
             self.version += 1
 
     def ways(
-        self, source: int, zones: tuple[tuple[str, ...], ...] = (), need_mbps: float = 0.0
+        self,
+        source: int,
+        zones: tuple[tuple[str, ...], ...] = (),
+        need_mbps: float = 0.0,
+        shut: frozenset[int] = ALL_OPEN,
     ) -> dict[int, list[Way]]:
-        """Return every undominated way from *source* to each site it reaches without leaving any of *zones*."""
-        key = (source, zones, need_mbps)
+        """Return every undominated way from *source* to each site it reaches without leaving any of *zones*.
+
+        A way has *need_mbps* on each of its links, and none of the links of *shut*.
+        """
+        key = (source, zones, need_mbps, shut)
         if key not in self._found:
-            self._found[key] = self._search(source, zones, need_mbps)
+            self._found[key] = self._search(source, zones, need_mbps, shut)
         return self._found[key]
 
     def _search(
-        self, source: int, zones: tuple[tuple[str, ...], ...], need_mbps: float
+        self, source: int, zones: tuple[tuple[str, ...], ...], need_mbps: float, shut: frozenset[int]
     ) -> dict[int, list[Way]]:
         network = self._network
         inside = np.array([all(in_zone(r, zone) for zone in zones) for r in network.regions], dtype=np.bool_)
         if not inside[source]:
             return {}
-        mbps = np.nan_to_num(self._free_mbps, nan=0.0) * (1 - np.nan_to_num(network.loss, nan=0.0))
+        mbps = np.nan_to_num(self.useful_mbps, nan=0.0)
+        mbps[list(shut)] = -np.inf
         ways = Ways(
             arc_start=network.arc_start,
             arc_target=network.arc_target,
@@ -148,12 +172,16 @@ def parcel(need: DataNeed, snapshot: Snapshot, residency: tuple[str, ...]) -> Pa
     return Parcel(need, size, tuple(sorted(sources)), zones)
 
 
-def deliveries(parcel: Parcel, router: Router, target: int) -> list[Delivery]:
+def deliveries(
+    parcel: Parcel, router: Router, target: int, shut: frozenset[int] = ALL_OPEN
+) -> list[Delivery]:
     """Return every undominated way to bring *parcel* to the site *target*; none when it cannot come."""
     rate = parcel.need.rate_mbps
+    if rate is None:  # whatever is left on a way will do, but something must be
+        shut |= router.full
     found: list[Delivery] = []
     for source in parcel.sources:
-        for way in router.ways(source, parcel.zones, rate or 0.0).get(target, []):
+        for way in router.ways(source, parcel.zones, rate or 0.0, shut).get(target, []):
             if not way.links:
                 return [Delivery(0.0, 0.0, way)]
             found.append(Delivery(*_effort(parcel, way, rate), way))
@@ -170,22 +198,14 @@ def _effort(parcel: Parcel, way: Way, rate: float | None) -> tuple[float, float]
     return seconds, parcel.size_mib / MIB_PER_GIB * way.price_per_gib
 
 
-def best_delivery(found: Sequence[Delivery], mode: TransferMode, worth_of_second: float) -> Delivery | None:
-    """Return the delivery that *mode* prefers; ``auto`` weighs time against money."""
+def rank_of(delivery: Delivery, mode: TransferMode, worth_of_second: float) -> tuple[float, float, float]:
+    """Return what *mode* goes by, least first; ``auto`` weighs time against money."""
+    seconds, cost = delivery.seconds, delivery.cost
     if mode is TransferMode.FAST:
-        return min(found, key=lambda d: (d.seconds, d.cost, d.way), default=None)
+        return seconds, cost, 0.0
     if mode is TransferMode.CHEAP:
-        return min(found, key=lambda d: (d.cost, d.seconds, d.way), default=None)
-    return min(
-        found,
-        key=lambda d: (
-            d.cost + (worth_of_second * d.seconds if worth_of_second else 0.0),
-            d.seconds,
-            d.cost,
-            d.way,
-        ),
-        default=None,
-    )
+        return cost, seconds, 0.0
+    return cost + (worth_of_second * seconds if worth_of_second else 0.0), seconds, cost
 
 
 def shown_mode(delivery: Delivery, found: Sequence[Delivery]) -> TransferMode:

@@ -15,9 +15,9 @@ from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import show_duration
 from yunhe.scheduling.orchestration.kernels import ByteArray, FloatArray, IntArray
 from yunhe.scheduling.orchestration.model import Affinity, Alternative, Demand, Domain
-from yunhe.scheduling.orchestration.reach import Refusal
+from yunhe.scheduling.orchestration.moving import Refusal
 from yunhe.scheduling.orchestration.routes import in_zone
-from yunhe.scheduling.orchestration.score import HOUR_S, term
+from yunhe.scheduling.orchestration.score import HOUR_S, TERM_NAMES, term
 from yunhe.scheduling.orchestration.score_kernels import HOURS
 from yunhe.scheduling.perception.model import PoolFacts
 from yunhe.scheduling.perception.snapshot import NodeClass, Snapshot
@@ -245,6 +245,18 @@ def _budget(budget_micros: int, cost: FloatArray, per: str) -> Limit:
         return f"{shown}, over the budget of {show_money(budget_micros)}{per}"
 
     return Limit("affordable", ~(cost * MICROS <= budget_micros + 0.5), cost, text)
+
+
+def left_for_moves(demand: Demand, table: FloatArray, taken_at: float) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds and the money that deadline and budget leave for moving data, pool by pool."""
+    without = table.copy()
+    without[TERM_NAMES.index("data_s")] = without[TERM_NAMES.index("data_cost")] = 0.0
+    seconds, money = np.full(table.shape[1], np.inf), np.full(table.shape[1], np.inf)
+    if demand.deadline_at is not None:
+        seconds = demand.deadline_at - taken_at - ready_after_s(without)
+    if demand.budget_micros is not None:
+        money = (demand.budget_micros + 0.5) / MICROS - total_cost(without)
+    return seconds, money
 
 
 def ready_after_s(table: FloatArray) -> FloatArray:

@@ -141,7 +141,7 @@ class Snapshot:
     def shares(
         self, node: int, taken: Resources, devices: tuple[int, ...], free: IntArray
     ) -> list[tuple[int, int, int]]:
-        """Return (device row, thousandths, MiB) for each device that *taken* uses, tightest fit where none is named."""
+        """Return (device row, thousandths, MiB) for each device that *taken* uses: as named, else the tightest fit."""
         first, last = int(self.device_start[node]), int(self.device_start[node + 1])
         named = [first + index for index in devices]
         left = free[first:last].copy()
@@ -149,14 +149,15 @@ class Snapshot:
         for ask in taken.accelerators:
             codes = matching_kinds(ask.kind, self.device_kinds)
             for milli in device_shares(ask.milli):
-                pool = named or [row for row in range(first, last) if self.device_kind[row] in codes]
-                able = [row for row in pool if left[row - first] >= milli]
-                row = min(able or pool, key=lambda r: (left[r - first], r), default=-1)
+                if named:  # in the order of what was asked: kinds may overlap
+                    row = named.pop(0)
+                else:
+                    pool = [row for row in range(first, last) if self.device_kind[row] in codes]
+                    able = [row for row in pool if left[row - first] >= milli]
+                    row = min(able or pool, key=lambda r: (left[r - first], r), default=-1)
                 if row < 0:
                     break
                 left[row - first] -= milli
-                if named:
-                    named.remove(row)
                 shares.append((row, milli, ask.memory_mib))
         return shares
 
