@@ -49,7 +49,7 @@ def explain_instance(
     usage = trace.usage[Dimension.CPU][row].astype(np.float64)
     request = float(trace.request[Dimension.CPU][row])
     profile = new_profile(LONG_LIVED_PROFILE, grid_for_host(max(request, 1.0)), request).observed(
-        times, usage
+        times, usage, trace.period_s
     )
     known = ~np.isnan(usage)
     hours = hour_of_week(times)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from yunhe.flexible.trace import Floats
+from yunhe.flexible.trace import Floats, Ints
 
 PAPER_STEP_CORES = 0.5
 DEFAULT_BINS = 512
@@ -88,23 +88,36 @@ class Histogram:
         """Return the same shape with the weight of its samples halved every *half_life_s*."""
         return Histogram(self.grid, self.mass, self.weight * 0.5 ** (elapsed_s / half_life_s))
 
-    def updated(self, samples: Floats, elapsed_s: float, half_life_s: float) -> "Histogram":
-        """Return the histogram after *samples*, seen *elapsed_s* after the last ones: the online update."""
-        fresh = histogram(samples, self.grid)
-        return self.decayed(elapsed_s, half_life_s).merged(fresh)
 
-
-def histogram(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) -> Histogram:
-    """Return the histogram of *samples*; NaN are gaps and do not count."""
-    seen = samples[~np.isnan(samples)]
-    if seen.size == 0:
+def histogram(
+    samples: Floats, grid: Grid, binning: Binning = Binning.MEAN, weights: Floats | None = None
+) -> Histogram:
+    """Return the histogram of *samples*, each counting once or by its weight; NaN are gaps and do not count."""
+    seen = ~np.isnan(samples)
+    counting = np.ones(len(samples)) if weights is None else weights
+    weight = float(counting[seen].sum())
+    if weight == 0:
         return Histogram(grid, np.zeros(grid.bins), 0.0)
-    return Histogram(grid, mass_by_row(seen[None, :], grid, binning)[0], float(seen.size))
+    group = np.zeros(int(seen.sum()), dtype=np.int64)
+    mass = weight_by_group(samples[seen], grid, group, 1, binning, counting[seen])[0]
+    return Histogram(grid, mass / weight, weight)
 
 
 def mass_by_row(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) -> Floats:
     """Return rows × bins: the probability mass of each row of *samples*, which have no gaps."""
     rows, count = samples.shape
+    return weight_by_group(samples, grid, np.arange(rows)[:, None], rows, binning) / count
+
+
+def weight_by_group(
+    samples: Floats,
+    grid: Grid,
+    group: Ints,
+    groups: int,
+    binning: Binning = Binning.MEAN,
+    weights: Floats | None = None,
+) -> Floats:
+    """Return groups × bins: what the samples of each group weigh; without *weights* each weighs one."""
     place = np.clip(samples / grid.step, 0, grid.bins - 1)
     match binning:
         case Binning.FLOOR:
@@ -116,9 +129,12 @@ def mass_by_row(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) ->
         case Binning.MEAN:
             below = np.minimum(np.floor(place), grid.bins - 2)
             upper_share = place - below
-    cell = (below.astype(np.int64) + grid.bins * np.arange(rows)[:, None]).ravel()
-    size = rows * grid.bins
-    mass = np.bincount(cell, weights=1 - upper_share.ravel(), minlength=size)
+    lower, upper = 1 - upper_share, upper_share
+    if weights is not None:
+        lower, upper = lower * weights, upper * weights
+    cell = (below.astype(np.int64) + grid.bins * group).ravel()
+    size = groups * grid.bins
+    weighed = np.bincount(cell, weights=lower.ravel(), minlength=size)
     if binning is Binning.MEAN:
-        mass += np.bincount(cell + 1, weights=upper_share.ravel(), minlength=size)[:size]
-    return mass.reshape(rows, grid.bins) / count
+        weighed += np.bincount(cell + 1, weights=upper.ravel(), minlength=size)[:size]
+    return np.asarray(weighed, dtype=np.float64).reshape(groups, grid.bins)

@@ -115,7 +115,7 @@ def test_merging_histograms_is_the_histogram_of_all_samples(first: Floats, secon
 @settings(max_examples=40)
 def test_a_decayed_update_weighs_old_samples_by_their_age(old: Floats, new: Floats, half_lives: float):
     grid = Grid(0.1, 128)
-    updated = histogram(old, grid).updated(new, half_lives * 3600, 3600)
+    updated = histogram(old, grid).decayed(half_lives * 3600, 3600).merged(histogram(new, grid))
     kept = len(old) * 0.5**half_lives
     assert updated.weight == pytest.approx(kept + len(new))
     assert updated.mean == pytest.approx(

@@ -1,19 +1,28 @@
 """Profiles: the published periods, the online update, hours of the week, and how small they are."""
 
+import re
+
 import numpy as np
 import pytest
 
 from yunhe.flexible.estimators import Question, aligned
 from yunhe.flexible.histogram import grid_for_host
-from yunhe.flexible.profile import ELASTIC_PROFILE, LONG_LIVED_PROFILE, Profile, history_of, new_profile
+from yunhe.flexible.profile import (
+    ELASTIC_PROFILE,
+    LONG_LIVED_PROFILE,
+    Profile,
+    ProfileSettings,
+    history_of,
+    new_profile,
+)
 from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Floats, Ints
 
 GRID = grid_for_host(64)
 MONDAY_S = 345_600  # Monday 5 January 1970
 
 
-def seen(times_s: Ints, usage: Floats, request: float = 4.0) -> Profile:
-    return new_profile(LONG_LIVED_PROFILE, GRID, request).observed(times_s, usage)
+def seen(times_s: Ints, usage: Floats, period_s: int = 60, request: float = 4.0) -> Profile:
+    return new_profile(LONG_LIVED_PROFILE, GRID, request).observed(times_s, usage, period_s)
 
 
 def a_week(seed: int = 0, request: float = 4.0) -> tuple[Ints, Floats]:
@@ -23,35 +32,99 @@ def a_week(seed: int = 0, request: float = 4.0) -> tuple[Ints, Floats]:
     return times, request * (0.2 + 0.5 * (hour == 9) + 0.1 * random.random(len(times)))
 
 
+def aged_mean(times_s: Ints, usage: Floats, half_life_s: float) -> float:
+    """The mean in which a sample counts half for every half-life it is older than the newest, spelled out."""
+    weights = 0.5 ** ((times_s.max() - times_s) / half_life_s)
+    return float((weights * usage).sum() / weights.sum())
+
+
 @pytest.mark.feature("F36")
-def test_the_periods_are_seven_days_and_one_hour_and_an_update_counts_old_samples_less():
+@pytest.mark.parametrize("settings", [LONG_LIVED_PROFILE, ELASTIC_PROFILE])
+def test_the_periods_are_seven_days_and_one_hour_and_every_update_counts_samples_by_their_age(
+    settings: ProfileSettings,
+):
     assert (LONG_LIVED_PROFILE.window_s, ELASTIC_PROFILE.window_s) == (7 * DAY_S, HOUR_S)
-    for settings in (LONG_LIVED_PROFILE, ELASTIC_PROFILE):
-        first = np.arange(0, settings.window_s, settings.slot_s)
-        profile = new_profile(settings, GRID, 4.0).observed(first, np.full(len(first), 1.0))
-        later = first + int(settings.half_life_s)
-        profile = profile.observed(later, np.full(len(first), 3.0))
-        assert profile.accumulated.mean == pytest.approx((0.5 * 1 + 3) / 1.5, rel=1e-3), (
-            "one half-life has passed"
-        )
+    times = MONDAY_S + np.arange(0, 4 * settings.window_s, settings.slot_s)
+    usage = np.where(times < MONDAY_S + 2 * settings.window_s, 1.0, 3.0)
+    expected = aged_mean(times, usage, settings.half_life_s)
+    assert expected == pytest.approx(2.6, rel=0.01), "the older half of four half-lives weighs a quarter"
+    for batches in (1, 2, 28):
+        profile = new_profile(settings, GRID, 4.0)
+        for part in np.array_split(np.arange(len(times)), batches):
+            profile = profile.observed(times[part], usage[part], settings.slot_s)
+        assert profile.accumulated.mean == pytest.approx(expected, rel=1e-6), f"in {batches} batches"
         assert profile.accumulated.mass.sum() == pytest.approx(1)
 
 
 def test_a_new_instance_counts_at_its_request_until_it_is_warm():
-    profile = seen(MONDAY_S + np.arange(0, DAY_S // 2, 300), np.full(DAY_S // 600, 0.5))
+    profile = seen(MONDAY_S + np.arange(0, DAY_S // 2, 300), np.full(DAY_S // 600, 0.5), 300)
     assert not profile.warm
     assert profile.quantile(0.95) == 4.0
     assert (profile.series() == 4.0).all()
-    warm = profile.observed(MONDAY_S + np.arange(DAY_S // 2, 2 * DAY_S, 300), np.full(3 * DAY_S // 600, 0.5))
+    later = MONDAY_S + np.arange(DAY_S // 2, 2 * DAY_S, 300)
+    warm = profile.observed(later, np.full(len(later), 0.5), 300)
     assert warm.warm
     assert warm.quantile(0.95) == pytest.approx(0.5, abs=GRID.step)
 
 
-def test_samples_of_any_period_give_the_same_slots():
-    times, usage = a_week()
-    fine = seen(times, usage)
-    coarse = seen(times[::5], usage.reshape(-1, 5).mean(axis=1))
-    assert np.abs(fine.series() - coarse.series()).max() < 4.0 / 16384 + 1e-9
+@pytest.mark.parametrize("period_s", [1, 7, 60, 300, 420, 600, 900, 1800, HOUR_S, 2 * HOUR_S])
+def test_a_week_is_a_week_at_whatever_period_it_was_sampled(period_s: int):
+    times = MONDAY_S + np.arange(0, WEEK_S, period_s)
+    usage = 1 + (times // (6 * HOUR_S) % 2).astype(np.float64)
+    profile = seen(times, usage, period_s)
+    assert profile.warm
+    assert not seen(times[: DAY_S // period_s - 1], usage[: DAY_S // period_s - 1], period_s).warm
+    exact = 1 + (np.arange(0, WEEK_S, 300) // (6 * HOUR_S) % 2)
+    assert np.abs(profile.series()[: len(exact)] - exact).mean() < 0.03, "each slot at its own level"
+    weights = 0.5 ** (np.arange(WEEK_S // 300)[::-1] * 300 / WEEK_S)
+    assert profile.accumulated.mean == pytest.approx(float((weights * exact).sum() / weights.sum()), rel=0.01)
+    assert profile.accumulated.quantile(0.4) == pytest.approx(1, abs=GRID.step)
+    assert profile.accumulated.quantile(0.6) == pytest.approx(2, abs=GRID.step)
+
+
+@pytest.mark.parametrize("period_s", [60, 300, 600, 1200, 1800])
+def test_an_hour_warms_an_elastic_profile_at_whatever_period_it_was_sampled(period_s: int):
+    times = MONDAY_S + np.arange(0, HOUR_S, period_s)
+    profile = new_profile(ELASTIC_PROFILE, GRID, 4.0).observed(times, np.full(len(times), 1.0), period_s)
+    assert profile.warm
+    assert np.allclose(profile.series(), 1.0)
+
+
+def test_a_change_of_period_does_not_make_the_finer_half_count_more():
+    coarse = MONDAY_S + np.arange(0, 3 * DAY_S, 1800)
+    fine = MONDAY_S + 3 * DAY_S + np.arange(0, 3 * DAY_S, 10)
+    both = seen(coarse, np.full(len(coarse), 1.0), 1800).observed(fine, np.full(len(fine), 3.0), 10)
+    assert both.accumulated.mean == pytest.approx(1 + 2 / (1 + 0.5 ** (3 / 7)), rel=0.01)
+    assert both.warm
+
+
+def test_a_sample_that_lasts_over_several_slots_and_hours_counts_in_each():
+    profile = seen(np.array([MONDAY_S + 3 * HOUR_S + 1700]), np.array([2.0]), 2 * HOUR_S)
+    assert profile.covered[profile.seen].tolist() == [100.0, *[300.0] * 23, 200.0]
+    weights = [profile.at_hour(hour).weight for hour in range(2, 7)]
+    assert [weight > 0 for weight in weights] == [False, True, True, True, False]
+    assert profile.at_hour(4).mean == pytest.approx(2.0)
+
+
+def test_a_slot_fed_second_by_second_keeps_the_mean_of_all_of_them():
+    usage = np.linspace(0, 7.98, 300)
+    profile = new_profile(LONG_LIVED_PROFILE, GRID, 4.0)
+    for second, used in enumerate(usage):
+        profile = profile.observed(np.array([MONDAY_S + second]), np.array([used]), 1)
+    assert profile.covered[-1] == 300
+    assert profile.total[-1] / profile.covered[-1] == pytest.approx(3.99, rel=1e-5)
+
+
+def test_a_peak_of_three_seconds_in_an_hour_is_in_the_histogram():
+    usage = np.full(HOUR_S, 0.5)
+    usage[1000:1003] = 3.5
+    profile = seen(MONDAY_S + np.arange(HOUR_S), usage, 1)
+    assert profile.accumulated.probability_above(3.0) == pytest.approx(3 / HOUR_S, rel=0.01)
+
+
+def test_samples_that_last_no_time_are_refused():
+    with pytest.raises(ValueError, match="at least a second"):
+        seen(np.array([MONDAY_S]), np.array([1.0]), 0)
 
 
 def test_an_hour_of_the_week_has_a_distribution_of_its_own():
@@ -64,23 +137,28 @@ def test_two_observers_of_one_instance_merge_into_what_one_would_have_seen():
     times, usage = a_week()
     half = len(times) // 2
     whole = seen(times, usage)
-    merged = seen(times[:half], usage[:half]).merged(seen(times[half:], usage[half:]))
-    assert (merged.ring == whole.ring).all()
-    assert merged.accumulated.weight == whole.accumulated.weight
-    assert np.allclose(merged.accumulated.mass, whole.accumulated.mass)
+    older, newer = seen(times[:half], usage[:half]), seen(times[half:], usage[half:])
+    for merged in (older.merged(newer), newer.merged(older)):
+        assert np.allclose(merged.series(), whole.series())
+        assert merged.accumulated.weight == pytest.approx(whole.accumulated.weight)
+        assert np.allclose(merged.accumulated.mass, whole.accumulated.mass)
+        assert np.allclose(merged.by_hour, whole.by_hour, rtol=1e-5)
     with pytest.raises(ValueError, match="same instance"):
         whole.merged(new_profile(LONG_LIVED_PROFILE, GRID, 8.0))
 
 
 def test_a_profile_takes_as_many_bytes_as_its_description_says():
-    assert seen(*a_week()).nbytes == pytest.approx(26_000, rel=0.05)
-    elastic = new_profile(ELASTIC_PROFILE, GRID, 4.0)
-    assert elastic.nbytes == pytest.approx(4_200, rel=0.05)
+    stated = re.search(r"([\d.]+) KB over a week, ([\d.]+) KB over an hour", Profile.__doc__ or "")
+    assert stated
+    week, hour = (1000 * float(size) for size in stated.groups())
+    elastic = new_profile(ELASTIC_PROFILE, GRID, 4.0).observed(np.array([60]), np.array([1.0]), 60)
+    assert seen(*a_week()).nbytes == pytest.approx(week, abs=50)
+    assert elastic.nbytes == pytest.approx(hour, abs=50)
 
 
 def test_profiles_side_by_side_are_a_history_an_estimator_reads():
     pair = [seen(*a_week(seed)) for seed in range(2)]
-    late = pair[1].observed(np.array([MONDAY_S + WEEK_S + 600]), np.array([1.0]))
+    late = pair[1].observed(np.array([MONDAY_S + WEEK_S + 600]), np.array([1.0]), 60)
     history = history_of([pair[0], late])
     assert history.series.shape == (2, WEEK_S // 300)
     assert history.warm.all()
@@ -90,6 +168,8 @@ def test_profiles_side_by_side_are_a_history_an_estimator_reads():
 
 
 def test_a_gap_longer_than_the_window_leaves_nothing_of_the_past_in_the_ring():
-    profile = seen(*a_week()).observed(np.array([MONDAY_S + 4 * WEEK_S]), np.array([2.0]))
+    week = seen(*a_week())
+    profile = week.observed(np.array([MONDAY_S + 4 * WEEK_S]), np.array([2.0]), 60)
     assert not profile.warm
-    assert profile.accumulated.weight < 10_080
+    assert profile.seen.sum() == 1
+    assert profile.accumulated.weight == pytest.approx(week.accumulated.weight / 8 + 60, rel=0.001)
