@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -206,9 +207,12 @@ async def bill_of_a_tree(home: Path, root: Path, wanted_s: float, tolerance: flo
                 if b"midway" in piece.data:
                     break
             kill_daemon(root)
+            killed_at = time.time()
             job = [change async for change in s.platform.orchestration.changes(job.id)][-1]
         assert job.state is JobState.SUCCEEDED, job.reason
         told = json.loads((await s.log(job)).splitlines()[-1])
+        assert 0.5 * wanted_s <= told["midway_s"] < 0.75 * wanted_s
+        assert killed_at < told["ended_at"], "the agent was not killed midway"
         billed_s = sum(entry.used.cpu_us for entry in await s.billed(job)) / 1e6
         print(f"billed {billed_s:.3f} s, rusage {told['cpu_s']:.3f} s, {told['children']} children")
         assert abs(billed_s / told["cpu_s"] - 1) < tolerance
