@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yunhe.control.plugins.model import Meters
-from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources
@@ -14,7 +13,7 @@ from yunhe.scheduling.orchestration.events import AllocationMetered
 from yunhe.trading.trades.bill import bill
 from yunhe.trading.trades.chain import GENESIS, masked, sealed, verify
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList
-from yunhe.trading.trades.price import amount_micros, tier_prices, units
+from yunhe.trading.trades.price import amount_micros, tier_prices
 
 PRICES = PriceList(
     pool_id=PoolId("pool_a"),
@@ -119,45 +118,6 @@ def test_a_counter_that_goes_back_is_never_billed_twice_or_negative(
     assert one.used.cpu_us + two.used.cpu_us == max(first, second)
     assert two.amount_micros >= 0
     assert balance.used.cpu_us == max(first, second)
-
-
-prices = st.builds(
-    Prices,
-    cpu_core_hour_micros=st.integers(0, 10**9),
-    memory_gib_hour_micros=st.integers(0, 10**9),
-    io_gib_micros=st.integers(0, 10**6),
-    network_gib_micros=st.integers(0, 10**6),
-    accelerator_hour_micros=st.dictionaries(st.sampled_from(["A100", "H200"]), st.integers(0, 10**9)),
-)
-
-
-@given(prices)
-def test_prices_that_follow_from_high_fall_with_the_tier(high: Prices) -> None:
-    tiers = tier_prices(high)
-    for name, price in units(tiers[Tier.HIGH]).items():
-        medium, low = units(tiers[Tier.MEDIUM])[name], units(tiers[Tier.LOW])[name]
-        assert price > medium >= low or price == medium == low == 0
-        if price >= 10:
-            assert price > medium > low
-
-
-@given(prices, prices, prices)
-def test_a_price_book_is_accepted_exactly_when_every_unit_falls(
-    high: Prices, medium: Prices, low: Prices
-) -> None:
-    def falls(upper: Prices, lower: Prices) -> bool:
-        above, below = units(upper), units(lower)
-        return all(
-            above.get(n, 0) > below.get(n, 0) or above.get(n, 0) == below.get(n, 0) == 0
-            for n in above | below
-        )
-
-    book = {Tier.MEDIUM: medium, Tier.LOW: low}
-    if falls(high, medium) and falls(medium, low):
-        assert tier_prices(high, book) == {Tier.HIGH: high, **book}
-    else:
-        with pytest.raises(InvalidInputError, match="fall with the tier"):
-            tier_prices(high, book)
 
 
 def test_an_empty_ledger_verifies_and_a_gap_at_the_start_does_not() -> None:

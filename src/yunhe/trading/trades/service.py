@@ -42,6 +42,10 @@ class TradeService:
         self._perception = perception
         self._clock = clock
 
+    async def check_prices(self, high: Prices) -> None:
+        """Refuse prices that could not be published."""
+        tier_prices(high)
+
     async def publish_prices(
         self, pool_id: PoolId, high: Prices, tiers: dict[Tier, Prices] | None = None
     ) -> PriceList:
