@@ -45,7 +45,11 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, tag="entry"):
     tier: Tier
     price_version: int
     """Which of the pool's price lists; 0: nobody has set prices."""
+    prices: Prices | msgspec.UnsetType = msgspec.UNSET
+    """What that list charges in this tier: with the quantities below, anyone computes the amounts. Old lines have none."""
     currency: str
+    began_at: float | msgspec.UnsetType = msgspec.UNSET
+    """When the allocation began: which prices were in force depends on it."""
     from_ms: int
     to_ms: int
     """The stretch of the allocation's wall time that this line covers."""

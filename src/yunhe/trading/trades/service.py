@@ -19,7 +19,7 @@ from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage import audit, outbox
 from yunhe.storage.database import Database
 from yunhe.trading.trades import store
-from yunhe.trading.trades.bill import DEFAULT_CURRENCY, bill
+from yunhe.trading.trades.bill import DEFAULT_CURRENCY, began_at, bill
 from yunhe.trading.trades.chain import masked, sealed
 from yunhe.trading.trades.model import CostLine, CostQuery, CostReport, LedgerLine, PriceList
 from yunhe.trading.trades.price import tier_prices
@@ -59,7 +59,8 @@ class TradeService:
             prices = PriceList(
                 pool_id=pool_id,
                 version=(known.version if known else 0) + 1,
-                since=self._clock(),
+                # Clocks of servers differ and are set back; a list never begins before the one it follows.
+                since=max(self._clock(), known.since if known else 0.0),
                 tiers=wanted,
             )
             store.write_price_list(connection, prices)
@@ -147,12 +148,14 @@ class Biller:
         for event in events:
             reading = msgspec.json.decode(event.body, type=AllocationMetered)
             balance = store.read_balance(connection, reading.allocation_id)
-            prices = store.read_price_list(connection, reading.pool_id)
-            entry, balance = bill(reading, balance, prices, event.at)
-            seq += 1
-            entry = sealed(msgspec.structs.replace(entry, seq=seq), previous)
-            previous = entry.hash
-            store.append_line(connection, entry)
+            since = began_at(reading, event.at) + balance.to_ms / 1000
+            book = store.read_price_lists(connection, reading.pool_id, since)
+            entries, balance = bill(reading, balance, book, event.at)
+            for entry in entries:
+                seq += 1
+                line = sealed(msgspec.structs.replace(entry, seq=seq), previous)
+                previous = line.hash
+                store.append_line(connection, line)
             store.write_balance(connection, reading.allocation_id, balance)
         failpoint("bill-before-commit")
         outbox.advance(connection, CONSUMER, events[-1].seq)
