@@ -236,6 +236,12 @@ def test_what_was_used_is_billed_to_the_job(people: People) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert report.lines[0].key == job.id
+    first = people.ann.cost(limit=1)
+    pages = [first]
+    while (cursor := pages[-1].next_cursor) is not None:
+        pages.append(people.ann.cost(limit=1, cursor=cursor))
+    assert [len(page.lines) for page in pages] == [1] * first.count
+    assert sum(page.lines[0].amount_micros for page in pages) == first.amount_micros
     assert report.lines[0].cpu_us > 0
     lines = list(people.ann.ledger(project="blue"))
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))

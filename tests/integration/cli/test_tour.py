@@ -127,6 +127,24 @@ def test_json_is_one_document_on_standard_output(admin: Shell) -> None:
         json.loads(admin.inside(*words).stdout)
 
 
+def test_costs_that_are_not_all_shown_say_so_and_the_total_is_of_all(admin: Shell) -> None:
+    admin("run", "--", "true")
+    admin("run", "--", "true")
+    whole = json.loads(admin.inside("cost", "-o", "json").stdout)
+    assert whole["count"] == len(whole["lines"]) > 1
+    part = admin.inside("cost", "--limit", "1")
+    assert f"1 of {whole['count']} jobs" in part.stderr
+    assert f"total of {whole['count']}" in part.stdout
+    told = json.loads(admin.inside("cost", "-n", "1", "-o", "json").stdout)
+    assert (len(told["lines"]), told["count"], told["amount_micros"]) == (
+        1,
+        whole["count"],
+        whole["amount_micros"],
+    )
+    assert told["next_cursor"]
+    assert "--limit" not in admin.inside("cost").stderr
+
+
 def test_a_batch_runs_all_and_fails_if_one_does(admin: Shell, tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("run: echo good")
     (tmp_path / "bad.yaml").write_text("run: exit 3")

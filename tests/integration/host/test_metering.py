@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import anyio
@@ -16,20 +17,22 @@ pytestmark = pytest.mark.anyio
 
 TREE = """#!/usr/bin/python3
 # Many short-lived children of children, until the parent's own account of the whole tree says enough.
-import json, os, resource, subprocess, sys
+import json, os, resource, subprocess, sys, time
 def used():
     own, below = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
 short = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; (i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done)"
-children = 0
-while used() < float(os.environ["WANTED_S"]):
+wanted, midway, children = float(os.environ["WANTED_S"]), None, 0
+while used() < wanted:
     batch = [subprocess.Popen(["/bin/sh", "-c", short]) for _ in range(8)]
     children += len(batch)
     for child in batch:
         child.wait()
-    if children == 8 * 20:
+    if midway is None and used() >= wanted / 2:
+        midway = used()
         print("midway", flush=True)
-print(json.dumps({"cpu_s": used(), "children": children}), flush=True)
+told = {"cpu_s": used(), "midway_s": midway, "children": children, "ended_at": time.time()}
+print(json.dumps(told), flush=True)
 """
 
 
@@ -40,11 +43,14 @@ async def bill_of_a_tree(engine: HostEngine, root: Path, wanted_s: float) -> flo
     with anyio.fail_after(within_s):
         await until(engine, order.allocation_id, lambda seen: seen.log_bytes > 0, within_s=within_s)
         kill_daemon(root)
+        killed_at = time.time()
         await anyio.sleep(1)
         seen = await ended(engine, order.allocation_id, within_s=within_s)
     assert seen.exit_code == 0
     told = json.loads((await log_of(engine, order.allocation_id)).splitlines()[-1])
     assert told["children"] > 200
+    assert 0.5 * wanted_s <= told["midway_s"] < 0.75 * wanted_s
+    assert killed_at < told["ended_at"], "the agent was not killed midway"
     print(f"bill {seen.meters.cpu_us / 1e6:.3f} s, rusage {told['cpu_s']:.3f} s, {told['children']} children")
     minutes = [minute async for minute in engine.usage()]
     assert minutes, "the minutes of the tree were not kept"

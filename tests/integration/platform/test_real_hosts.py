@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -206,9 +207,12 @@ async def bill_of_a_tree(home: Path, root: Path, wanted_s: float, tolerance: flo
                 if b"midway" in piece.data:
                     break
             kill_daemon(root)
+            killed_at = time.time()
             job = [change async for change in s.platform.orchestration.changes(job.id)][-1]
         assert job.state is JobState.SUCCEEDED, job.reason
         told = json.loads((await s.log(job)).splitlines()[-1])
+        assert 0.5 * wanted_s <= told["midway_s"] < 0.75 * wanted_s
+        assert killed_at < told["ended_at"], "the agent was not killed midway"
         billed_s = sum(entry.used.cpu_us for entry in await s.billed(job)) / 1e6
         print(f"billed {billed_s:.3f} s, rusage {told['cpu_s']:.3f} s, {told['children']} children")
         assert abs(billed_s / told["cpu_s"] - 1) < tolerance
@@ -239,3 +243,31 @@ async def test_a_running_job_is_resized_in_place_and_both_sizes_are_billed(
         assert set(sizes) <= {500.0, 1500.0}
         assert sizes[-1] == 1500.0
         assert (await finished(s.platform, waiting)).state is JobState.SUCCEEDED
+
+
+async def test_a_price_that_changes_midway_bills_each_part_of_a_real_job_at_its_own(
+    tmp_path: Path, root: Path
+) -> None:
+    async with stage(tmp_path) as s:
+        await add(s.platform, PoolSpec(name="here", kind="local", options={"root": str(root)}))
+        pool = await s.platform.plugins.pool("here")
+        busy = await s.submit("while :; do :; done", resources=ResourceSpec(cpus=0.5), timeout=8)
+        await s.until(busy, JobState.RUNNING)
+        await anyio.sleep(5)
+        dear = Prices(cpu_core_hour_micros=100_000 * PRICES.cpu_core_hour_micros)
+        published = await s.platform.trades.publish_prices(pool.id, dear)
+        job = await finished(s.platform, busy)
+        before, after = await s.billed(job)
+        assert (before.price_version, after.price_version) == (published.version - 1, published.version)
+        started_at = job.attempts[0].started_at
+        assert started_at is not None
+        assert before.to_ms == after.from_ms == pytest.approx(1000 * (published.since - started_at), abs=2)
+        cpu_us = before.used.cpu_us + after.used.cpu_us
+        assert cpu_us == job.attempts[0].meters.cpu_us > 10**6
+        assert before.used.cpu_us == pytest.approx(cpu_us * before.to_ms / after.to_ms, abs=2)
+        core_price = before.used.cpu_us * PRICES.cpu_core_hour_micros / 3.6e9
+        memory_price = before.used.memory_mib_ms * PRICES.memory_gib_hour_micros / (1024 * 3.6e6)
+        assert before.amount_micros == pytest.approx(core_price + memory_price, abs=2)
+        assert after.amount_micros == pytest.approx(
+            after.used.cpu_us * dear.cpu_core_hour_micros / 3.6e9, abs=2
+        )

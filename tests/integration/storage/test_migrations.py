@@ -1,14 +1,17 @@
 """The migrations lead to the tables of the code, on both databases, whoever applies them."""
 
 import importlib
+from pathlib import Path
 
 import anyio
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import exc
 from sqlalchemy.engine import Connection
 
+from yunhe.storage import audit
 from yunhe.storage.database import Database, metadata
 from yunhe.storage.migrate import migrate
 
@@ -53,3 +56,16 @@ async def test_several_processes_may_bring_an_empty_database_up_at_once(database
     assert await databases[0].read(difference) == []
     for database in databases:
         database.close()
+
+
+async def test_a_line_of_the_audit_log_can_be_added_and_not_replaced(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'yunhe.db'}")
+    await migrate(database)
+    for number in range(2):
+        await database.write(lambda c, n=number: audit.append(c, audit.Actor("ann"), n, "job submit"))
+    replace = "INSERT OR REPLACE INTO account_audit SELECT * FROM account_audit WHERE seq = 1"
+    with pytest.raises(exc.DBAPIError, match="append-only"):
+        await database.write(lambda connection: connection.execute(sa.text(replace)))
+    lines = await database.read(lambda c: list(c.execute(sa.select(audit.LOG.c.seq, audit.LOG.c.at))))
+    assert [tuple(line) for line in lines] == [(1, 0.0), (2, 1.0)]
+    database.close()

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yunhe.control.plugins.model import Meters
-from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources
@@ -14,7 +13,7 @@ from yunhe.scheduling.orchestration.events import AllocationMetered
 from yunhe.trading.trades.bill import bill
 from yunhe.trading.trades.chain import GENESIS, masked, sealed, verify
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList
-from yunhe.trading.trades.price import amount_micros, tier_prices, units
+from yunhe.trading.trades.price import amount_micros, tier_prices
 
 PRICES = PriceList(
     pool_id=PoolId("pool_a"),
@@ -42,8 +41,8 @@ def ledger(increments: list[tuple[int, int]]) -> list[LedgerEntry]:
     cpu = wall = 0
     for number, (more_cpu, more_wall) in enumerate(increments, 1):
         cpu, wall = cpu + more_cpu, wall + more_wall
-        entry, balance = bill(
-            reading(cpu, wall, final=number == len(increments)), balance, PRICES, float(number)
+        (entry,), balance = bill(
+            reading(cpu, wall, final=number == len(increments)), balance, [PRICES], wall / 1000
         )
         lines.append(sealed(msgspec.structs.replace(entry, seq=number), previous))
         previous = lines[-1].hash
@@ -114,50 +113,48 @@ def test_the_lines_add_up_to_what_was_used(steps: list[tuple[int, int]]) -> None
 def test_a_counter_that_goes_back_is_never_billed_twice_or_negative(
     first: int, second: int, wall: int
 ) -> None:
-    one, balance = bill(reading(first, wall), Balance(), PRICES, 1.0)
-    two, balance = bill(reading(second, wall), balance, PRICES, 2.0)
+    (one,), balance = bill(reading(first, wall), Balance(), [PRICES], wall / 1000)
+    (two,), balance = bill(reading(second, wall), balance, [PRICES], wall / 1000)
     assert one.used.cpu_us + two.used.cpu_us == max(first, second)
     assert two.amount_micros >= 0
     assert balance.used.cpu_us == max(first, second)
 
 
-prices = st.builds(
-    Prices,
-    cpu_core_hour_micros=st.integers(0, 10**9),
-    memory_gib_hour_micros=st.integers(0, 10**9),
-    io_gib_micros=st.integers(0, 10**6),
-    network_gib_micros=st.integers(0, 10**6),
-    accelerator_hour_micros=st.dictionaries(st.sampled_from(["A100", "H200"]), st.integers(0, 10**9)),
-)
+def resealed(lines: list[LedgerEntry]) -> list[LedgerEntry]:
+    """Return lines chained anew: what a forger can do who holds the whole ledger."""
+    previous, chained = GENESIS, list[LedgerEntry]()
+    for line in lines:
+        chained.append(sealed(line, previous))
+        previous = chained[-1].hash
+    return chained
 
 
-@given(prices)
-def test_prices_that_follow_from_high_fall_with_the_tier(high: Prices) -> None:
-    tiers = tier_prices(high)
-    for name, price in units(tiers[Tier.HIGH]).items():
-        medium, low = units(tiers[Tier.MEDIUM])[name], units(tiers[Tier.LOW])[name]
-        assert price > medium >= low or price == medium == low == 0
-        if price >= 10:
-            assert price > medium > low
-
-
-@given(prices, prices, prices)
-def test_a_price_book_is_accepted_exactly_when_every_unit_falls(
-    high: Prices, medium: Prices, low: Prices
+@given(increments, st.data())
+def test_an_amount_that_is_not_use_at_its_prices_is_noticed_though_chained_anew(
+    steps: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    def falls(upper: Prices, lower: Prices) -> bool:
-        above, below = units(upper), units(lower)
-        return all(
-            above.get(n, 0) > below.get(n, 0) or above.get(n, 0) == below.get(n, 0) == 0
-            for n in above | below
-        )
+    lines = ledger(steps)
+    victim = data.draw(st.integers(0, len(lines) - 1))
+    field = data.draw(st.sampled_from(["amount_micros", "reserved_micros"]))
+    more = getattr(lines[victim], field) + data.draw(st.integers(1, 10**9))
+    forged = [*lines]
+    forged[victim] = msgspec.structs.replace(lines[victim], **{field: more})
+    verdict = verify(resealed(forged))
+    assert f"the amounts of line {victim + 1} are not" in verdict.problem
+    assert verify(resealed(lines)).ok
 
-    book = {Tier.MEDIUM: medium, Tier.LOW: low}
-    if falls(high, medium) and falls(medium, low):
-        assert tier_prices(high, book) == {Tier.HIGH: high, **book}
-    else:
-        with pytest.raises(InvalidInputError, match="fall with the tier"):
-            tier_prices(high, book)
+
+def test_a_line_from_before_lines_carried_prices_still_verifies_and_is_told() -> None:
+    plain = ledger([(5, 1000), (7, 500)])
+    old = resealed(
+        [msgspec.structs.replace(line, prices=msgspec.UNSET, began_at=msgspec.UNSET) for line in plain]
+    )
+    text = msgspec.json.encode(old)
+    assert b"prices" not in text
+    assert b"began_at" not in text, "its hash would no longer be that of what it says"
+    verdict = verify(msgspec.json.decode(text, type=list[LedgerEntry]))
+    assert (verdict.ok, verdict.unpriced) == (True, 2)
+    assert verify(plain).unpriced == 0
 
 
 def test_an_empty_ledger_verifies_and_a_gap_at_the_start_does_not() -> None:
@@ -166,7 +163,7 @@ def test_an_empty_ledger_verifies_and_a_gap_at_the_start_does_not() -> None:
 
 
 def test_entries_survive_json_with_their_hashes() -> None:
-    lines = ledger([(5, 5), (7, 7)])
+    lines = ledger([(5, 1000), (7, 500)])
     text = msgspec.json.encode(lines)
     assert verify(msgspec.json.decode(text, type=list[LedgerEntry])).ok
     assert pytest.approx(1.0) == lines[0].at

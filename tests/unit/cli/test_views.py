@@ -104,6 +104,7 @@ def report(*lines: CostLine) -> CostReport:
     return CostReport(
         by="job",
         lines=lines,
+        count=len(lines),
         amount_micros=sum(line.amount_micros for line in lines),
         reserved_micros=sum(line.reserved_micros for line in lines),
         currency="CNY",
@@ -201,6 +202,13 @@ def test_pools_and_costs_fit_120_columns() -> None:
         assert max(map(len, text.splitlines())) <= 120
         assert "…" not in text
     assert "unmetered" in drawn(costs_table(report(LINE)), width=120)
+
+
+def test_a_total_of_more_than_is_shown_says_so() -> None:
+    part = msgspec.structs.replace(report(LINE), count=221, amount_micros=9_360_000)
+    (last,) = drawn(costs_table(part), width=120).splitlines()[-1:]
+    assert last.split()[:4] == ["total", "of", "221", "¥9.36"]
+    assert "total" not in drawn(costs_table(report(LINE)), width=120)
 
 
 def test_a_failed_step_shows_its_remedy() -> None:

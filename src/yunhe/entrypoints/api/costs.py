@@ -33,9 +33,13 @@ async def cost(  # noqa: PLR0913 - one for each parameter of the query
     job: FromQuery[str] = "",
     since: FromQuery[float | None] = None,
     until: FromQuery[float | None] = None,
+    cursor: FromQuery[str | None] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
 ) -> CostReport:
-    """Show what was used and is owed by job, project or pool, between two moments (seconds since the epoch)."""
+    """Show what was used and is owed by job, project or pool, between two moments (seconds since the epoch).
+
+    The amounts of the report are of all its lines, ``count`` of them; go on with ``cursor`` = the page's ``next_cursor``.
+    """
     found = await caller.job(job) if job else None
     return await caller.platform.trades.costs(
         CostQuery(
@@ -44,6 +48,7 @@ async def cost(  # noqa: PLR0913 - one for each parameter of the query
             job_id=found.id if found else None,
             since=since,
             until=until,
+            cursor=cursor,
             limit=limit,
         )
     )

@@ -27,6 +27,7 @@ async def add(data: JSONBody[PoolSpec], caller: TheCaller, request: ApiRequest) 
     await caller.authorize_everywhere(Action.POOLS, data.name)
     if data.prices is not None:
         await caller.authorize_everywhere(Action.PRICES, data.name)
+        await caller.platform.trades.check_prices(data.prices)
     checks = await begun(caller.platform.plugins.add(data))
     return StreamAnswer(
         _added(caller, data, checks), "text/event-stream", request.app.state.stopping, events=True

@@ -57,7 +57,7 @@ def verify(
     ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check an export without any server: every line follows the one before it and says what it said.
+    """Check an export without any server: every line follows the one before it, says what it said, and adds up.
 
     A chain cannot tell that lines were cut off its end. Whoever exports it sees the hash of its last line (`yunhe ledger
     export FILE`), and --head holds the export to it.
@@ -77,9 +77,10 @@ def verify(
     if output is Format.JSON:
         print_json(verdict)
     elif verdict.ok:
-        masked = f", {verdict.masked} of them masked" if verdict.masked else ""
+        notes = f", {verdict.masked} of them masked" if verdict.masked else ""
+        notes += f", {verdict.unpriced} without their prices" if verdict.unpriced else ""
         amount = show_money(verdict.amount_micros)
-        err().print(f"✓ {verdict.lines} lines hold{masked}; {amount} in all")
+        err().print(f"✓ {verdict.lines} lines hold{notes}; {amount} in all")
         err().print(f"  last hash   {verdict.last_hash}")
         if not head:
             err().print("  Lines cut off the end would not show: compare the hash, or give it with --head.")

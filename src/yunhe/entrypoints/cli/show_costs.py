@@ -12,12 +12,13 @@ NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def costs_table(report: CostReport, names: Mapping[str, str] = NO_NAMES) -> FittingTable:
-    """Return the lines of a cost report and their sum; *names* tells what a key is called."""
+    """Return the lines of a cost report and the sum of all there are; *names* tells what a key is called."""
     rows = [_row(line, names) for line in report.lines]
-    if len(rows) > 1:
+    if report.count > 1:
         sign = symbol(report.currency)
         money = [show_money(report.amount_micros, sign), show_money(report.reserved_micros, sign)]
-        rows.append(["total", "", "", "", "", "", *money])
+        total = "total" if report.count == len(rows) else f"total of {report.count}"
+        rows.append([total, "", "", "", "", "", *money])
     head = [report.by.upper(), "TIER", "CORE-h", "GiB-h", "IO", "NETWORK", "COST", "IF RESERVED"]
     return table(head, rows, flexible=(0,))
 

@@ -347,7 +347,7 @@ class AsyncClient:
 
     # -- costs -----------------------------------------------------------------------------------------------------
 
-    async def cost(
+    async def cost(  # noqa: PLR0913 - one for each parameter of the query
         self,
         *,
         by: str = "job",
@@ -355,10 +355,11 @@ class AsyncClient:
         job: str = "",
         since: float | None = None,
         until: float | None = None,
+        cursor: str | None = None,
         limit: int = 100,
     ) -> CostReport:
-        """Return what was used and is owed, by job, project or pool."""
-        which = query(by=by, project=project, job=job, since=since, until=until, limit=limit)
+        """Return what was used and is owed, by job, project or pool; more lines follow at its ``next_cursor``."""
+        which = query(by=by, project=project, job=job, since=since, until=until, cursor=cursor, limit=limit)
         return await self._get("/v1/cost", CostReport, which)
 
     async def ledger(self, *, project: str = "") -> AsyncGenerator[LedgerLine, None]:

@@ -245,7 +245,7 @@ class Client:
         """Yield the audit log, newest first."""
         return iterate(self._of.audit(page=page))
 
-    def cost(
+    def cost(  # noqa: PLR0913 - one for each parameter of the query
         self,
         *,
         by: str = "job",
@@ -253,10 +253,15 @@ class Client:
         job: str = "",
         since: float | None = None,
         until: float | None = None,
+        cursor: str | None = None,
         limit: int = 100,
     ) -> CostReport:
-        """Return what was used and is owed, by job, project or pool."""
-        return run(self._of.cost(by=by, project=project, job=job, since=since, until=until, limit=limit))
+        """Return what was used and is owed, by job, project or pool; more lines follow at its ``next_cursor``."""
+        return run(
+            self._of.cost(
+                by=by, project=project, job=job, since=since, until=until, cursor=cursor, limit=limit
+            )
+        )
 
     def ledger(self, *, project: str = "") -> Generator[LedgerLine, None, None]:
         """Yield the ledger from its first line; the content of other projects' entries is masked."""

@@ -53,4 +53,6 @@ class AllocationMetered(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier
     resources: Resources
     meters: Meters
+    started_at: float | None = None
+    """When the allocation began, by its pool's clock: the counters reach from there over ``wall_ms``."""
     final: bool

@@ -175,6 +175,7 @@ def meter(connection: Connection, held: Held, meters: Meters, now: float, *, fin
         tier=demand.tier,
         resources=held.resources,
         meters=meters,
+        started_at=held.started_at,
         final=final,
     )
     outbox.append(connection, ALLOCATION_METERED, held.allocation_id, now, fact)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from yunhe.trading.trades.model import LedgerEntry, LedgerLine, MaskedEntry
+from yunhe.trading.trades.price import amount_micros
 
 GENESIS = "0" * 64
 
@@ -17,6 +18,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     masked: int
     amount_micros: int
     """The sum of the lines that are not masked."""
+    unpriced: int = 0
+    """How many lines are from before lines carried their prices: their amounts cannot be computed again."""
     last_hash: str
     problem: str = ""
 
@@ -49,8 +52,8 @@ def masked(entry: LedgerEntry) -> MaskedEntry:
 
 
 def verify(lines: Iterable[LedgerLine]) -> Verdict:
-    """Check every line from the first: numbers without gaps, hashes that chain, amounts never negative."""
-    previous, count, hidden, total, problem = GENESIS, 0, 0, 0, ""
+    """Check every line from the first: numbers without gaps, hashes that chain, amounts that are use times price."""
+    previous, count, hidden, unpriced, total, problem = GENESIS, 0, 0, 0, 0, ""
     for line in lines:
         problem = _problem(line, previous, count + 1)
         if problem:
@@ -59,9 +62,17 @@ def verify(lines: Iterable[LedgerLine]) -> Verdict:
         count += 1
         if isinstance(line, LedgerEntry):
             total += line.amount_micros
+            unpriced += line.prices is msgspec.UNSET
         else:
             hidden += 1
-    return Verdict(lines=count, masked=hidden, amount_micros=total, last_hash=previous, problem=problem)
+    return Verdict(
+        lines=count,
+        masked=hidden,
+        amount_micros=total,
+        unpriced=unpriced,
+        last_hash=previous,
+        problem=problem,
+    )
 
 
 def _problem(line: LedgerLine, previous: str, expected: int) -> str:
@@ -76,4 +87,13 @@ def _problem(line: LedgerLine, previous: str, expected: int) -> str:
             return f"line {line.seq} was changed after it was written"
         if line.amount_micros < 0:
             return f"line {line.seq} has a negative amount"
+        if not _adds_up(line):
+            return f"the amounts of line {line.seq} are not what it says was used, at the prices it says"
     return ""
+
+
+def _adds_up(line: LedgerEntry) -> bool:
+    if isinstance(line.prices, msgspec.UnsetType):
+        return True  # from before lines carried their prices: the chain is all that vouches for it
+    computed = amount_micros(line.used, line.prices), amount_micros(line.reserved, line.prices)
+    return computed == (line.amount_micros, line.reserved_micros)

@@ -11,6 +11,10 @@ from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine, PriceL
 class Trades(Protocol):
     """Owns the price book and the ledger."""
 
+    async def check_prices(self, high: Prices) -> None:
+        """Refuse prices that could not be published, before anything is done that should have them."""
+        ...
+
     async def publish_prices(
         self, pool_id: PoolId, high: Prices, tiers: dict[Tier, Prices] | None = None
     ) -> PriceList:

@@ -45,7 +45,11 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, tag="entry"):
     tier: Tier
     price_version: int
     """Which of the pool's price lists; 0: nobody has set prices."""
+    prices: Prices | msgspec.UnsetType = msgspec.UNSET
+    """What that list charges in this tier: with the quantities below, anyone computes the amounts. Old lines have none."""
     currency: str
+    began_at: float | msgspec.UnsetType = msgspec.UNSET
+    """When the allocation began: which prices were in force depends on it."""
     from_ms: int
     to_ms: int
     """The stretch of the allocation's wall time that this line covers."""
@@ -92,13 +96,17 @@ class CostLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Costs grouped by job, project or pool."""
+    """Costs grouped by job, project or pool, those billed last first."""
 
     by: str
     lines: tuple[CostLine, ...]
+    count: int
+    """How many lines there are in all; the amounts are the sums of all of them, whatever part is in this report."""
     amount_micros: int
     reserved_micros: int
     currency: str
+    next_cursor: str | None = None
+    """Where to go on; None: these are the last."""
 
 
 class CostQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,4 +118,5 @@ class CostQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_id: JobId | None = None
     since: float | None = None
     until: float | None = None
+    cursor: str | None = None
     limit: int = 100

@@ -1,5 +1,6 @@
 """What use costs: pure arithmetic in integers, so that every party computes the same amount."""
 
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
@@ -36,7 +37,15 @@ def tier_prices(high: Prices, given: dict[Tier, Prices] | None = None) -> dict[T
     tiers = {Tier.HIGH: high}
     for tier in (Tier.MEDIUM, Tier.LOW):
         tiers[tier] = (given or {}).get(tier) or _discounted(high, DISCOUNT_PERCENT[tier])
-    _check_falling(tiers)
+    following = [tier for tier in tiers if tier not in (given or {}) and tier is not Tier.HIGH]
+    small = _too_small(high, following[-1]) if following else {}
+    problems = [*small.values(), *_not_falling(tiers, small.keys())]
+    if problems:
+        raise InvalidInputError(
+            "Prices must fall with the tier: high > medium > low for every unit.",
+            remedy="Mend the prices named, or leave medium and low out to have them follow from high.",
+            fields=tuple(problems),
+        )
     return tiers
 
 
@@ -64,22 +73,30 @@ def units(prices: Prices) -> dict[str, int]:
     return named | {f"accelerator_hour_micros.{k}": v for k, v in prices.accelerator_hour_micros.items()}
 
 
-def _check_falling(tiers: dict[Tier, Prices]) -> None:
-    """Refuse unless high > medium > low for every unit that is charged at all."""
-    problems: list[FieldProblem] = []
-    for upper, lower in pairwise(_TIERS_DOWN):
-        above, below = units(tiers[upper]), units(tiers[lower])
-        for name in sorted(above.keys() | below.keys()):
-            high, low = above.get(name, 0), below.get(name, 0)
-            if high < 0 or low < 0 or low >= high > 0 or low > high:
-                problems.append(
-                    FieldProblem(
-                        f"{lower}.{name}", f"must be below the price of tier {upper} ({high})", str(low)
-                    )
-                )
-    if problems:
-        raise InvalidInputError(
-            "Prices must fall with the tier: high > medium > low for every unit.",
-            remedy="Lower the prices named, or leave medium and low out to have them follow from high.",
-            fields=tuple(problems),
+def _too_small(high: Prices, tier: Tier) -> dict[str, FieldProblem]:
+    """Return the prices whose discount rounds to nothing: what is charged at all is not free by rounding."""
+    least = -(-100 // DISCOUNT_PERCENT[tier])
+    return {
+        name: FieldProblem(
+            f"{Tier.HIGH}.{name}",
+            f"is too small to be discounted for tier {tier}: at least {least} millionths, or 0",
+            str(micros),
         )
+        for name, micros in units(high).items()
+        if 0 < micros < least
+    }
+
+
+def _not_falling(tiers: dict[Tier, Prices], told: AbstractSet[str]) -> list[FieldProblem]:
+    """Return where high > medium > low does not hold for a unit that any tier charges, but for units *told* of already."""
+    charged = {name for prices in tiers.values() for name, micros in units(prices).items() if micros}
+    problems: list[FieldProblem] = []
+    for name in sorted(charged - told):
+        micros = {tier: units(prices).get(name, 0) for tier, prices in tiers.items()}
+        for upper, lower in pairwise(_TIERS_DOWN):
+            if micros[lower] >= micros[upper]:
+                reason = f"must be below the price of tier {upper} ({micros[upper]})"
+                problems.append(FieldProblem(f"{lower}.{name}", reason, str(micros[lower])))
+        if micros[Tier.LOW] < 0:  # the least of them: if it is not, none is
+            problems.append(FieldProblem(f"low.{name}", "must not be negative", str(micros[Tier.LOW])))
+    return problems

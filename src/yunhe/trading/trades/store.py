@@ -5,7 +5,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.kernel.ids import AllocationId, PoolId
-from yunhe.storage.database import json_column, metadata
+from yunhe.kernel.money import Tier
+from yunhe.storage.database import AnyRow, json_column, metadata
 from yunhe.trading.trades.chain import GENESIS
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList
 
@@ -34,6 +35,19 @@ LEDGER = sa.Table(
     sa.Column("hash", sa.String(64), nullable=False),
     json_column("body"),
 )
+_SAID = (
+    "seq",
+    "at",
+    "job_id",
+    "project_id",
+    "pool_id",
+    "tier",
+    "amount_micros",
+    "reserved_micros",
+    "hash",
+)
+_USED = ("cpu_us", "memory_mib_ms", "io_bytes", "network_bytes")
+"""What of a line has a column of its own to search and sum by; its body has everything."""
 BALANCES = sa.Table(
     "trade_balance",
     metadata,
@@ -42,12 +56,27 @@ BALANCES = sa.Table(
 )
 
 
-def read_price_list(connection: Connection, pool_id: PoolId) -> PriceList | None:
-    """Return a pool's newest price list."""
-    row = connection.execute(
-        sa.select(PRICES.c.body).where(PRICES.c.pool_id == pool_id).order_by(PRICES.c.version.desc()).limit(1)
-    ).first()
+def read_price_list(
+    connection: Connection, pool_id: PoolId, *, before: int | None = None
+) -> PriceList | None:
+    """Return a pool's newest price list, or the newest with a version before that one."""
+    lists = sa.select(PRICES.c.body).where(PRICES.c.pool_id == pool_id)
+    if before is not None:
+        lists = lists.where(PRICES.c.version < before)
+    row = connection.execute(lists.order_by(PRICES.c.version.desc()).limit(1)).first()
     return None if row is None else msgspec.json.decode(row.body, type=PriceList)
+
+
+def read_price_lists(connection: Connection, pool_id: PoolId, since: float) -> list[PriceList]:
+    """Return the price lists of a pool that were in force at a moment or later, oldest first."""
+    lists: list[PriceList] = []
+    older = read_price_list(connection, pool_id)
+    while older is not None:
+        lists.insert(0, older)
+        # Most often the newest is old enough, and nothing more is read however long the book has become.
+        reaches_back = older.since <= since
+        older = None if reaches_back else read_price_list(connection, pool_id, before=older.version)
+    return lists
 
 
 def write_price_list(connection: Connection, prices: PriceList) -> None:
@@ -69,32 +98,26 @@ def last_line(connection: Connection) -> tuple[int, str]:
 
 def append_line(connection: Connection, entry: LedgerEntry) -> None:
     """Write one line; a number that is taken is refused by the primary key."""
-    connection.execute(
-        LEDGER.insert().values(
-            seq=entry.seq,
-            at=entry.at,
-            job_id=entry.job_id,
-            project_id=entry.project_id,
-            pool_id=entry.pool_id,
-            tier=entry.tier,
-            cpu_us=entry.used.cpu_us,
-            memory_mib_ms=entry.used.memory_mib_ms,
-            io_bytes=entry.used.io_bytes,
-            network_bytes=entry.used.network_bytes,
-            amount_micros=entry.amount_micros,
-            reserved_micros=entry.reserved_micros,
-            hash=entry.hash,
-            body=msgspec.json.encode(entry),
-        )
-    )
+    said = {name: getattr(entry, name) for name in _SAID}
+    used = {name: getattr(entry.used, name) for name in _USED}
+    connection.execute(LEDGER.insert().values(**said, **used, body=msgspec.json.encode(entry)))
 
 
 def read_lines(connection: Connection, after: int, limit: int) -> list[LedgerEntry]:
     """Return lines in order."""
     rows = connection.execute(
-        sa.select(LEDGER.c.body).where(LEDGER.c.seq > after).order_by(LEDGER.c.seq).limit(limit)
+        sa.select(LEDGER).where(LEDGER.c.seq > after).order_by(LEDGER.c.seq).limit(limit)
     )
-    return [msgspec.json.decode(row.body, type=LedgerEntry) for row in rows]
+    return [_line(row) for row in rows]
+
+
+def _line(row: AnyRow) -> LedgerEntry:
+    """Return a line as its columns have it: costs are summed from those, so it is those that the chain must vouch for."""
+    entry = msgspec.json.decode(row.body, type=LedgerEntry)
+    columns = row._mapping  # noqa: SLF001 - SQLAlchemy's public name for a row by column
+    used = msgspec.structs.replace(entry.used, **{name: columns[name] for name in _USED})
+    said = {name: columns[name] for name in _SAID} | {"tier": Tier(row.tier)}
+    return msgspec.structs.replace(entry, **said, used=used)
 
 
 def read_balance(connection: Connection, allocation_id: AllocationId) -> Balance:
