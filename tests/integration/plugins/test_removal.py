@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from integration.plugins.one_process import added, plugins_of_one_process
 from yunhe.control.plugins import service as plugin_service
-from yunhe.control.plugins.in_process import in_process
 from yunhe.control.plugins.keeper import Keeper
 from yunhe.control.plugins.model import PoolSpec, PoolState
 from yunhe.control.plugins.service import PluginService
@@ -18,12 +18,7 @@ from yunhe.infrastructure.contract.model import Inventory
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.kernel.clock import system_clock
-from yunhe.runtime.plugin_parts import plugin_parts
-from yunhe.runtime.settings import Settings
-from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
-from yunhe.storage.migrate import migrate
-from yunhe.storage.vault import Vault
 
 pytestmark = pytest.mark.anyio
 LAB = PoolSpec(name="lab", kind="fake", target="lab")
@@ -67,20 +62,9 @@ class SlowKind(FakeKind):
 async def one_process(
     database_url: str, folder: Path
 ) -> AsyncGenerator[tuple[SlowKind, PluginService, Database]]:
-    """Run the plugins of one server process."""
-    database, kind = Database(database_url), SlowKind()
-    await migrate(database)
-    blobs, vault = Blobs(database, system_clock, 1 << 20), Vault.at(folder / "vault.key")
-    settings = Settings(home=folder)
-    service = plugin_parts(settings, database, blobs, vault, in_process({"fake": kind}), system_clock).service
-    async with service.running():
+    kind = SlowKind()
+    async with plugins_of_one_process(database_url, folder, kind) as (service, database):
         yield kind, service, database
-    database.close()
-
-
-async def added(service: PluginService, spec: PoolSpec) -> None:
-    async for _ in service.add(spec):
-        pass
 
 
 async def until_hung_up(kind: SlowKind, *, left: int = 0) -> None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from yunhe.infrastructure.contract.engine import ExecSession
@@ -29,7 +28,7 @@ from yunhe.infrastructure.contract.model import (
     UsageMinute,
 )
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError
+from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, decode
 from yunhe.infrastructure.kubernetes.caretaker import FORCE_AFTER_AT_LEAST_S, Caretaker
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.exec_session import open_exec
@@ -72,6 +71,7 @@ from yunhe.kernel.errors import (
     PoolUnreachableError,
     TooLargeError,
     UnsupportedError,
+    YunheError,
 )
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -87,11 +87,18 @@ async def open_engine(settings: Settings, *, pace: Pace | None = None) -> AsyncG
     """Hold a connection to a cluster; raise ``PoolUnreachableError`` if there is none to begin with."""
     async with Api(read_access(settings.context, settings.kubeconfig)) as api:
         facts = await find_out(api)
+        problem: YunheError | None = None
         async with anyio.create_task_group() as group:
             engine = KubernetesEngine(api, settings, facts, group, pace=pace)
-            await engine.start()
-            yield engine
+            try:
+                await engine.start()
+            except YunheError as error:
+                problem = error  # raised as it is outside, where no group wraps it
+            else:
+                yield engine
             group.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
 
 
 class KubernetesEngine:
@@ -218,7 +225,7 @@ class KubernetesEngine:
                 raise
             return
         if answer:
-            self.pods.put(msgspec.json.decode(answer, type=Pod))
+            self.pods.put(decode(answer, Pod))
 
     async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
         """Mark an allocation as stopped, which nothing undoes, and begin to end its pod."""
@@ -351,7 +358,7 @@ class KubernetesEngine:
     async def _read_pod(self, key: Key) -> Pod | None:
         """Return a pod as it is now, not as it was when we last heard of it."""
         try:
-            pod = msgspec.json.decode(await self.api.get(path_of("pods", key)), type=Pod)
+            pod = decode(await self.api.get(path_of("pods", key)), Pod)
         except NotFoundError:
             return None
         self.pods.put(pod)

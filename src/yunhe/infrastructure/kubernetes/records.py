@@ -13,7 +13,7 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError
+from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError, decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.informer import Informer
 from yunhe.infrastructure.kubernetes.objects import (
@@ -90,7 +90,7 @@ class Records:
             return held[0]
         label = {"labelSelector": f"{names.ALLOCATION}={names.label_value(allocation_id)}"}
         body = await self._api.get(collection("configmaps", self._settings.namespace), label)
-        found = msgspec.json.decode(body, type=RecordList).items
+        found = decode(body, RecordList).items
         mine = [record for record in found if allocation_of(record) == allocation_id]
         return min(mine, key=lambda record: record.metadata.key == self.mark_key(allocation_id), default=None)
 
@@ -110,7 +110,7 @@ class Records:
     async def command(self, key: Key, token: int, change: Change) -> Record:
         """Change a record on behalf of *token*; a lower one than it has seen is refused and changes nothing."""
         while True:
-            record = msgspec.json.decode(await self._api.get(path_of("configmaps", key)), type=Record)
+            record = decode(await self._api.get(path_of("configmaps", key)), Record)
             self.fence(record, token)
             wanted = change(record)
             if wanted is None and token == token_of(record):
@@ -138,7 +138,7 @@ class Records:
             }
         }
         answer = await self._api.patch(path_of("configmaps", record.metadata.key), body)
-        return self._keep(msgspec.json.decode(answer, type=Record))
+        return self._keep(decode(answer, Record))
 
     async def _create(self, namespace: str, body: dict[str, Any]) -> Record:
         try:
@@ -147,7 +147,7 @@ class Records:
             # Somebody has removed the namespace since we made it.
             self._ready_namespaces.discard(namespace)
             raise
-        return self._keep(msgspec.json.decode(answer, type=Record))
+        return self._keep(decode(answer, Record))
 
     def _keep(self, record: Record) -> Record:
         """Let what we wrote be seen at once by whoever observes."""
@@ -162,7 +162,7 @@ class Records:
             body = await self._api.get(path_of("configmaps", self.mark_key(allocation_id)))
         except NotFoundError:
             return None
-        return msgspec.json.decode(body, type=Record)
+        return decode(body, Record)
 
     async def _ready(self, namespace: str, project_id: str) -> None:
         """Make sure of a namespace and of the account that pods in it have."""
