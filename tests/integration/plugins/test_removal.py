@@ -9,15 +9,13 @@ import pytest
 
 from integration.plugins.one_process import added, plugins_of_one_process
 from yunhe.control.plugins import service as plugin_service
-from yunhe.control.plugins.keeper import Keeper
-from yunhe.control.plugins.model import PoolSpec, PoolState
+from yunhe.control.plugins.model import PoolSpec
 from yunhe.control.plugins.service import PluginService
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Inventory
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.infrastructure.fake.kind import FakeKind
-from yunhe.kernel.clock import system_clock
 from yunhe.storage.database import Database
 
 pytestmark = pytest.mark.anyio
@@ -87,31 +85,6 @@ async def test_a_look_that_is_under_way_brings_nothing_of_a_removed_pool_back(
             kind.may_answer.set()
         assert await service.pools() == ()
         await until_hung_up(kind)
-
-
-async def test_a_fault_in_the_look_at_one_pool_does_not_end_the_looks_at_others(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with one_process(database_url, tmp_path) as (_, service, database):
-        for spec in (LAB, OTHER):
-            await added(service, spec)
-        look, broken = service.look, (await service.pool("lab")).id
-
-        async def look_or_break(pool_id: str, spec: PoolSpec, *, closely: bool = False) -> None:
-            if pool_id == broken:
-                raise RuntimeError("a fault of ours")
-            await look(pool_id, spec, closely=closely)  # pyright: ignore[reportArgumentType]
-
-        monkeypatch.setattr(service, "look", look_or_break)
-        before = (await service.pool("other")).seen_at
-        keeper = Keeper(database, service, "keeper", system_clock)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keeper.run)
-            with anyio.fail_after(10):
-                while (await service.pool("other")).seen_at == before:
-                    await anyio.sleep(0.05)
-            tasks.cancel_scope.cancel()
-        assert (await service.pool("other")).state is PoolState.READY
 
 
 async def test_a_process_hangs_up_on_a_pool_that_another_has_removed(

@@ -52,6 +52,10 @@ class ExpiredError(YunheError):
     retryable = True
 
 
+class NotKubernetesError(PoolUnreachableError):
+    """Something answers, but not in the form of a Kubernetes API."""
+
+
 class OverloadedError(PoolUnreachableError):
     """The server asks to be left alone for a while; it has done nothing of what was asked."""
 
@@ -72,11 +76,11 @@ def decode(body: bytes | str, shape: type[T]) -> T:
         raise unreadable(body, error) from None
 
 
-def unreadable(body: bytes | str, error: Exception) -> PoolUnreachableError:
+def unreadable(body: bytes | str, error: Exception) -> NotKubernetesError:
     """Return the error for an answer that is not in the API's form, with how it begins."""
     text = body if isinstance(body, str) else body[: 4 * SHOWN_BYTES].decode(errors="replace")
     begins = " ".join(text.split())[:SHOWN_BYTES]
-    return PoolUnreachableError(
+    return NotKubernetesError(
         f"What answers is no Kubernetes API: {error}; it begins {begins!r}.",
         remedy="Look for a proxy or a login page between here and the API server.",
     )

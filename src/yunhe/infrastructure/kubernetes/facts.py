@@ -3,7 +3,7 @@
 import msgspec
 
 from yunhe.infrastructure.contract.model import Account, Description, Isolation, Power, Quota
-from yunhe.infrastructure.kubernetes.answers import decode
+from yunhe.infrastructure.kubernetes.answers import decode, unreadable
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.discovery import served
 from yunhe.infrastructure.kubernetes.objects import Body, collection
@@ -108,7 +108,11 @@ class AccessReview(Shape, frozen=True):
 
 async def read_version(api: Api) -> ServerVersion:
     """Return which version the API server is."""
-    return decode(await api.get("/version"), ServerVersion)
+    body = await api.get("/version")
+    version = decode(body, ServerVersion)
+    if not version.git_version:
+        raise unreadable(body, ValueError("it tells no version"))
+    return version
 
 
 async def find_out(api: Api) -> Facts:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
+from yunhe.infrastructure.kubernetes.answers import NotKubernetesError
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.facts import ServerVersion, find_out, may, read_version, who_am_i
 from yunhe.infrastructure.kubernetes.kubeconfig import Access, read_access
@@ -83,6 +84,15 @@ async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> 
     except UnauthenticatedError as error:
         yield Check(step="reachable", ok=True)
         yield _not_known(access, error)
+        return
+    except NotKubernetesError as error:
+        yield Check(step="reachable", ok=True)
+        yield Check(
+            step="is Kubernetes",
+            ok=False,
+            detail=f"{access.server} answers, but not as an API server does. {error.problem}",
+            remedy=f"Correct the address of {access.name} in the kubeconfig, or sign in to the proxy before it: kubectl version should work with the same file and context.",
+        )
         return
     except YunheError as error:
         yield Check(
