@@ -5,12 +5,13 @@ import importlib
 import anyio
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.engine import Connection
 
 from yunhe.storage.database import Database, metadata
-from yunhe.storage.migrate import migrate
+from yunhe.storage.migrate import configuration, migrate
 
 pytestmark = pytest.mark.anyio
 
@@ -53,3 +54,17 @@ async def test_several_processes_may_bring_an_empty_database_up_at_once(database
     assert await databases[0].read(difference) == []
     for database in databases:
         database.close()
+
+
+async def test_a_pool_that_was_drained_stays_so_when_draining_is_no_state_any_more(database_url: str) -> None:
+    database = Database(database_url)
+    await database.write(lambda connection: command.upgrade(configuration(connection), "0002"))
+    pools = [("a", "draining"), ("b", "offline")]
+    insert = "INSERT INTO plugin_pool (id, name, spec, state, reason, added_at) VALUES (:id, :id, :spec, :state, 'x', 0)"
+    rows = [{"id": name, "state": state, "spec": b"{}"} for name, state in pools]
+    await database.write(lambda connection: connection.execute(sa.text(insert), rows))
+    await migrate(database)
+    query = sa.text("SELECT id, state, reason, drained FROM plugin_pool ORDER BY id")
+    found = await database.read(lambda connection: connection.execute(query).all())
+    assert [tuple(row) for row in found] == [("a", "ready", "", True), ("b", "offline", "x", False)]
+    database.close()

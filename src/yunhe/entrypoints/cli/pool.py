@@ -139,7 +139,7 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
         )
     if output is Format.TABLE:
         took = time.monotonic() - began
-        console.print(f"{name} {pool.state} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
+        console.print(f"{name} {pool.standing} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
         console.print(
             hints({"try it": f"yunhe run --pool {name} -- hostname", "price": f"yunhe pool price {name}"})
         )
@@ -203,10 +203,11 @@ def drain(
         drained = client.drain_pool(pool, on=not off)
     if output is Format.JSON:
         print_json(drained)
-    elif drained.state is PoolState.DRAINING:
+        return
+    if drained.drained:
         err().print(f"{pool} takes no new work.   again   yunhe pool drain {pool} --off")
-    else:
-        err().print(f"{pool} is {drained.state}.")
+    if not drained.drained or drained.state is not PoolState.READY:
+        err().print(f"{pool} is {drained.state}{': ' if drained.reason else ''}{drained.reason.rstrip('.')}.")
 
 
 @app.command()
@@ -229,12 +230,21 @@ def cordon(
 
 
 @app.command()
-def rm(pool: PoolArgument, *, yes: YesOption = False) -> None:
+def rm(
+    pool: PoolArgument,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even if it has work or does not answer; nothing there is stopped."),
+    ] = False,
+    yes: YesOption = False,
+) -> None:
     """Forget a pool that has no work left. Its jobs' logs and costs stay."""
-    if not confirm(f"Forget pool {pool}? Logs and costs stay.", yes=yes):
+    given_up = " What still runs there is given up, not stopped." if force else ""
+    if not confirm(f"Forget pool {pool}? Logs and costs stay.{given_up}", yes=yes):
         raise typer.Abort
     with connected() as client:
-        client.remove_pool(pool)
+        client.remove_pool(pool, force=force)
     err().print(f"{pool} is gone.")
 
 
