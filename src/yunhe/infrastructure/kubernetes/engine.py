@@ -60,6 +60,7 @@ from yunhe.infrastructure.kubernetes.resizing import resize_pod
 from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import Key, KubeNode, Neighbour, Pod, Record
 from yunhe.infrastructure.kubernetes.stats import Stats
+from yunhe.infrastructure.kubernetes.sweeping import Sweeper
 from yunhe.infrastructure.kubernetes.taps import Taps
 from yunhe.infrastructure.kubernetes.watch import Source
 from yunhe.kernel.clock import system_clock
@@ -160,6 +161,7 @@ class KubernetesEngine:
                 for informer in self._informers():
                     group.start_soon(informer.run)
                 group.start_soon(self._caretaker.run)
+                group.start_soon(Sweeper(self.api, self.settings, system_clock).run)
                 group.start_soon(self._metering.run, lambda: self._observed_once)
 
     def _informers(

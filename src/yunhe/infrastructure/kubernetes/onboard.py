@@ -35,7 +35,7 @@ class Need(NamedTuple):
 
 
 NEEDS = (
-    Need("configmaps", ("get", "list", "watch", "create", "patch")),
+    Need("configmaps", ("get", "list", "watch", "create", "patch", "delete")),
     Need("pods", ("get", "list", "watch", "create", "patch", "delete")),
     Need("pods", ("get",), "log"),
     Need("pods", ("create", "get"), "exec"),

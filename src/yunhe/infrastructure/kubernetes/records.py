@@ -7,6 +7,7 @@ them away, and a pod that somebody makes late, or too late, starts nothing.
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -194,4 +195,10 @@ def stopped(stop_by: float) -> dict[str, Any]:
 
 def released() -> dict[str, Any]:
     """Return the change that leaves nothing but the mark."""
-    return NO_SCRIPTS | {"metadata": {"labels": {names.STATE: RecordState.RELEASED}}}
+    now = datetime.now(tz=UTC).isoformat(timespec="seconds")
+    return NO_SCRIPTS | {
+        "metadata": {
+            "labels": {names.STATE: RecordState.RELEASED},
+            "annotations": {names.RELEASED_AT: now},
+        }
+    }
