@@ -37,7 +37,7 @@ from yunhe.infrastructure.kubernetes.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.kubeconfig import read_access
 from yunhe.infrastructure.kubernetes.logs import LogReader, Look
 from yunhe.infrastructure.kubernetes.metering import Metering
-from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of
+from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of, unmapped_devices
 from yunhe.infrastructure.kubernetes.objects import (
     RecordState,
     check_order,
@@ -127,6 +127,9 @@ class KubernetesEngine:
             api, Source(path=collection("pods", scope), shape=Pod, label_selector=names.ALLOCATION), pace=pace
         )
         self._node_informer = Informer(api, Source(path=collection("nodes"), shape=KubeNode), pace=pace)
+        self._unmapped: str | None = None
+        """What is said of devices without a name; None: the nodes have changed since."""
+        self._node_informer.store.listen(lambda _key, _was, _is: self._nodes_changed())
         self._neighbour_informer = Informer(
             api,
             Source(
@@ -279,10 +282,17 @@ class KubernetesEngine:
         return Observation(
             version=self._version,
             allocations=tuple(self._observe_one(record, now) for record in self._live_records.all()),
-            notices=tuple(
-                str(informer.problem) for informer in self._informers() if informer.problem is not None
-            ),
+            notices=self._notices(),
         )
+
+    def _notices(self) -> tuple[str, ...]:
+        problems = [str(one.problem) for one in self._informers() if one.problem is not None]
+        if self._unmapped is None:
+            self._unmapped = unmapped_devices(self._node_informer.store.all(), self.settings)
+        return (*problems, self._unmapped) if self._unmapped else tuple(problems)
+
+    def _nodes_changed(self) -> None:
+        self._unmapped = None
 
     def _observe_one(self, record: Record, now: float) -> Observed:
         key = record.metadata.key
