@@ -11,6 +11,7 @@ from integration.cli.conftest import Shell
 from integration.plugins.processes import until
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.faults import Fault
+from yunhe.kernel.money import Prices
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 
@@ -76,3 +77,24 @@ def test_a_busy_pool_is_removed_by_the_command_that_the_refusal_names(served: Se
     assert "still runs 1 of our jobs" in refused.stderr
     assert "yunhe pool rm --force web" in " ".join(refused.stderr.split())
     assert shell.inside("pool", "rm", "--force", "-y", "web").returncode == 0
+
+
+def test_a_page_of_one_pool_tells_account_sizes_prices_and_what_it_cannot_do_and_why(
+    served: Served, shell: Shell
+) -> None:
+    with served.client() as client:
+        add_fake_pool(client, "priced", cpus="4", price_micros="1500000")
+        client.set_prices("priced", Prices(cpu_core_hour_micros=50_000))
+    page = shell.inside("pool", "show", "priced").stdout
+    assert "ready" in page
+    assert "account: anybody" in page
+    assert "fake-1" in page
+    assert "¥1.50" in page, "what its owner asks"
+    assert "¥0.0500" in page, "what it charges"
+    assert "this fake was made without services." in page
+    assert "nobody has said what this pool charges" in shell.inside("pool", "show", "web").stdout
+    told = msgspec.json.decode(shell.inside("pool", "show", "priced", "--output", "json").stdout)
+    assert told["pool"]["account"]["identity"] == "anybody"
+    assert told["pool"]["catalogue"]["specs"][0]["price_micros_per_hour"] == 1_500_000
+    assert told["prices"]["tiers"]
+    assert shell.inside("pool", "show", "nobody").returncode == 1

@@ -405,7 +405,8 @@ def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:
 def _power(engine: Engine, power: type[P], name: Power) -> P:
     if not isinstance(engine, power):
         raise UnsupportedError(
-            f"This pool's engine cannot {name}.", remedy="See what it can do and why not: yunhe pool check."
+            f"This pool's engine cannot {name}.",
+            remedy="See what it can do and why not: yunhe pool show POOL.",
         )
     return engine
 

@@ -24,6 +24,7 @@ from yunhe.entrypoints.cli.screen import (
     spinner,
 )
 from yunhe.entrypoints.cli.show_plugins import kinds_table
+from yunhe.entrypoints.cli.show_pool import pool_page
 from yunhe.entrypoints.cli.show_pools import (
     check_line,
     failed_line,
@@ -32,11 +33,11 @@ from yunhe.entrypoints.cli.show_pools import (
     prices_table,
     total,
 )
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, PoolUnreachableError
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.places import Place, parse_place
 
-app = PlainApp(no_args_is_help=True, help="Add, list, check, price, cordon, drain and remove pools.")
+app = PlainApp(no_args_is_help=True, help="Add, list, show, check, price, cordon, drain and remove pools.")
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
 PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -182,6 +183,21 @@ def ls(*, output: OutputOption = Format.TABLE) -> None:
         out().print(pools_table(pools))
     else:
         err().print("No pool yet. Add one with `yunhe pool add ssh user@host`.")
+
+
+@app.command()
+def show(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Show one pool: account, quotas, sizes, prices, and what its engine can do and why not."""
+    with connected() as client:
+        found = client.pool(pool)
+        try:
+            prices = client.prices(pool)
+        except NotFoundError:
+            prices = None
+    if output is Format.JSON:
+        print_json({"pool": found, "prices": prices})
+    else:
+        out().print(pool_page(found, prices))
 
 
 @app.command()

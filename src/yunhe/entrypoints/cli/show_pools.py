@@ -46,7 +46,7 @@ def pools_table(pools: Sequence[Pool]) -> FittingTable:
                 pool.spec.name,
                 pool.spec.kind,
                 where(pool),
-                _standing(pool),
+                standing(pool),
                 f"{busy.cpu_millis / 1000:.1f} of {show_cpu(has.cpu_millis)}",
                 f"{show_memory(busy.memory_mib)} of {show_memory(has.memory_mib)}",
                 pool.limits or "–",
@@ -61,7 +61,7 @@ def pools_table(pools: Sequence[Pool]) -> FittingTable:
     )
 
 
-def _standing(pool: Pool) -> Text:
+def standing(pool: Pool) -> Text:
     """Return how a pool stands; one that is ready and takes nothing is not shown as well."""
     tired = pool.drained and pool.state is PoolState.READY
     return Text(pool.standing, style="yellow" if tired else COLOURS.get(pool.state, ""))
