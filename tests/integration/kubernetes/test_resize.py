@@ -63,3 +63,5 @@ async def test_a_refusal_has_the_nodes_reason_and_the_next_try_is_not_held_back_
         await engine.resize(order.allocation_id, order.token, LARGER)
         assert asked_for(client, order) == "150m"
     await engine.stop(order.allocation_id, order.token, grace_s=0)
+    await caller.ended(order.allocation_id)
+    await engine.release(order.allocation_id, order.token)

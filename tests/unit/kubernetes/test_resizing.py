@@ -22,7 +22,7 @@ RESIZE = "/api/v1/namespaces/x/pods/a/resize"
 pytestmark = pytest.mark.anyio
 
 
-def pod(in_force: dict[str, str], *, phase: str = "Running", **condition: str) -> Pod:
+def pod(in_force: dict[str, str], *, phase: str = "Running", **condition: str | int) -> Pod:
     body: dict[str, Any] = {
         "metadata": {"name": "a", "namespace": "x"},
         "spec": {"containers": [{"name": names.CONTAINER, "resources": {"limits": BEFORE}}]},
@@ -77,6 +77,20 @@ async def test_limits_that_the_node_does_not_give_are_put_back_and_said(
             await resized(server, seen)
         assert asked(server)[-1] == BEFORE
         assert len(asked(server)) == 2
+
+
+async def test_what_the_node_said_of_limits_asked_for_before_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resizing, "DONE_WITHIN_S", 0.3)
+    async with fake_api() as server:
+        server.put(RESIZE, {"metadata": {"generation": 5}})
+        for generation, words in ((4, "has not said"), (5, "Deferred")):
+            with pytest.raises(ConflictError, match=words):
+                await resized(
+                    server,
+                    pod(BEFORE, type="PodResizePending", reason="Deferred", observedGeneration=generation),
+                )
 
 
 @pytest.mark.parametrize("seen", [None, pod(BEFORE, phase="Succeeded")])

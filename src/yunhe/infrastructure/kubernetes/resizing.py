@@ -5,6 +5,7 @@ from collections.abc import Callable
 import anyio
 
 from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.client import STRATEGIC_PATCH, Api
 from yunhe.infrastructure.kubernetes.objects import amounts, path_of
 from yunhe.infrastructure.kubernetes.phases import container_of, is_over
@@ -29,10 +30,10 @@ async def resize_pod(
         raise InvalidInputError(
             "Kubernetes keeps a pod's class of service: a limit cannot come or go, only change."
         )
-    await _patch(api, pod, after)
+    generation = await _patch(api, pod, after)
     refusal: ConflictError | None = _no_answer()
     with anyio.move_on_after(DONE_WITHIN_S):
-        refusal = await _answer(after, look)
+        refusal = await _answer(after, generation, look)
     if refusal is not None:
         await _patch(api, pod, {name: before[name] for name in LIVE if name in before})
         raise refusal
@@ -45,8 +46,13 @@ def _no_answer() -> ConflictError:
     )
 
 
-async def _answer(wanted: dict[str, str], look: Callable[[], Pod | None]) -> ConflictError | None:
-    """Wait until the node has said something; return why not, or None once the limits are those *wanted*."""
+async def _answer(
+    wanted: dict[str, str], generation: int, look: Callable[[], Pod | None]
+) -> ConflictError | None:
+    """Wait until the node has said something; return why not, or None once the limits are those *wanted*.
+
+    What it said of an earlier *generation* is about limits that were asked for before.
+    """
     while True:
         now = look()
         if now is None or is_over(now):
@@ -56,7 +62,7 @@ async def _answer(wanted: dict[str, str], look: Callable[[], Pod | None]) -> Con
         pending = now.status.condition("PodResizePending")
         failing = now.status.condition("PodResizeInProgress")
         trouble = pending or (failing if failing is not None and failing.reason == "Error" else None)
-        if trouble is not None:
+        if trouble is not None and (trouble.observed_generation or generation) >= generation:
             return ConflictError(
                 f"The node does not give the new limits ({trouble.reason}): {trouble.message or 'no message'}.",
                 remedy="Deferred: try again when others have left the node. Infeasible: move the allocation.",
@@ -64,10 +70,12 @@ async def _answer(wanted: dict[str, str], look: Callable[[], Pod | None]) -> Con
         await anyio.sleep(LOOK_EVERY_S)
 
 
-async def _patch(api: Api, pod: Pod, wanted: dict[str, str]) -> None:
+async def _patch(api: Api, pod: Pod, wanted: dict[str, str]) -> int:
+    """Ask for limits; return the generation of the pod that has them."""
     container = {"name": names.CONTAINER, "resources": {"requests": wanted, "limits": wanted}}
     body = {"spec": {"containers": [container]}}
-    await api.patch(path_of("pods", pod.metadata.key, "resize"), body, content_type=STRATEGIC_PATCH)
+    path = path_of("pods", pod.metadata.key, "resize")
+    return decode(await api.patch(path, body, content_type=STRATEGIC_PATCH), Pod).metadata.generation
 
 
 def _asked(pod: Pod) -> dict[str, str]:
