@@ -150,8 +150,14 @@ func (d pluginData) Describe(_ context.Context, request *pb.DescribeEngineReques
 
 func (d pluginData) GetCatalogue(_ context.Context, request *pb.GetCatalogueRequest) (*pb.Catalogue, error) {
 	total, _, err := node(request.Target)
-	one := int64(1)
-	return &pb.Catalogue{Specs: []*pb.Spec{{Name: nodeName(), Resources: total, Count: &one}}}, err
+	one, price := int64(1), (*int64)(nil)
+	if given, said := request.Target.GetOptions()["price_micros"]; said && err == nil {
+		asked, failed := strconv.ParseInt(given, 10, 64)
+		if price = &asked; failed != nil {
+			err = refuse("invalid-input", "Give a whole number.", "options.price_micros: %q is not a number.", given)
+		}
+	}
+	return &pb.Catalogue{Specs: []*pb.Spec{{Name: nodeName(), Resources: total, Count: &one, PriceMicrosPerHour: price}}}, err
 }
 
 func (d pluginData) GetInventory(_ context.Context, request *pb.GetInventoryRequest) (*pb.Inventory, error) {

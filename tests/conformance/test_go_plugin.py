@@ -24,9 +24,13 @@ class TestGoPlugin(PluginPromises):
     @pytest.fixture(scope="class")
     @classmethod
     def plugin(cls, tmp_path_factory: pytest.TempPathFactory) -> Generator[PluginProcess]:
-        cls.target = Target(address=str(tmp_path_factory.mktemp("pool")))
+        cls.target = Target(address=str(tmp_path_factory.mktemp("pool")), options={"price_micros": "250000"})
         with plugin_process(built_go_plugin()) as running:
             yield running
+
+    async def test_the_price_that_its_owner_asks_comes_with_its_size(self, engine: Engine) -> None:
+        (spec,) = (await engine.catalogue()).specs
+        assert spec.price_micros_per_hour == 250_000
 
     async def test_what_it_refuses_before_it_has_listened_is_told_in_its_own_words(
         self, engine: Engine

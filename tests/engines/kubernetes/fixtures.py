@@ -42,8 +42,8 @@ def bare_cluster(kubernetes_programs: None) -> Generator[Cluster]:
 
 @pytest.fixture(scope="session")
 def three_clusters(kubernetes_programs: None) -> Generator[list[Cluster]]:
-    """Three API servers with nothing behind them."""
-    with clusters(3, Options(scheduler=False, controllers=False)) as made:
+    """Three whole control planes without nodes; tests may break them."""
+    with clusters(3) as made:
         yield made
 
 

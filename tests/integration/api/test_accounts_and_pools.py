@@ -83,8 +83,8 @@ def test_a_pool_is_checked_drained_priced_and_removed(people: People) -> None:
     assert people.ann.prices("west").tiers[Tier.HIGH].cpu_core_hour_micros == 50_000
     dearer = people.admin.set_prices("west", Prices(cpu_core_hour_micros=60_000))
     assert dearer.version == 2
-    assert people.admin.drain_pool("west").state is PoolState.DRAINING
-    assert people.admin.drain_pool("west", on=False).state is PoolState.READY
+    assert people.admin.drain_pool("west").standing == "ready, drained"
+    assert people.admin.drain_pool("west", on=False).standing == "ready"
     *_, checked = people.admin.check_pool("west")
     assert isinstance(checked, Pool)
     assert {pool.spec.name for pool in people.ann.pools()} == {"lab", "west"}

@@ -198,3 +198,9 @@ async def test_an_accelerator_is_given_as_an_extended_resource(kubernetes_cluste
         seen = await caller.ended(order.allocation_id)
         assert seen.node_id == "node-2"
         assert seen.resources == wanted
+        assert (await engine.observe()).notices == ()
+
+
+async def test_a_device_without_a_name_of_ours_is_told_of(engine: KubernetesEngine) -> None:
+    (notice,) = (await engine.observe()).notices
+    assert "2 × example.com/device" in notice

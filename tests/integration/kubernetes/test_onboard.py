@@ -42,9 +42,13 @@ async def test_a_cluster_that_is_in_order_passes_every_check(kubernetes_cluster:
         "version",
         "permissions",
         "pod admitted",
+        "devices",
         "usage",
     ]
     assert [check.step for check in done] == steps
+    devices = next(check for check in done if check.step == "devices").detail
+    assert "2 × example.com/device" in devices
+    assert "--option accelerators=KIND=example.com/device" in devices
     by_certificate = await checks(kubernetes_cluster.kubeconfig(by_certificate=True))
     assert [check.step for check in by_certificate] == steps
 

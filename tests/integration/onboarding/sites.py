@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +34,8 @@ class Cause(StrEnum):
     UNREACHABLE = "unreachable"
     VERSION = "wrong version"
     PERMISSION = "missing permission"
+    STRANGER = "something else answers"
+    """Only where an engine is an address, at which anything could be."""
 
 
 class Refused(NamedTuple):
@@ -211,12 +213,17 @@ def _old_slurm(folder: Path) -> Path:
     return programs
 
 
+def login_page() -> AbstractContextManager[str]:
+    """Stand where an engine should be; return the address."""
+    return http_gate("", Rule("", 200, b"<html>Please log in</html>"))
+
+
 # Kubernetes
 
 
 @contextmanager
 def kubernetes_site(cluster: Cluster, folder: Path) -> Generator[Site]:
-    with faulty_proxy(cluster) as proxy:
+    with faulty_proxy(cluster) as proxy, login_page() as page:
         version = b'{"major":"1","minor":"24","gitVersion":"v1.24.17"}'
         proxy.answers.append(Answer("^GET /version", "200 OK", body=version, times=1000))
         proxy.answers.append(Answer("selfsubjectreviews", "404 Not Found", times=1000))  # came with 1.28
@@ -257,6 +264,16 @@ def kubernetes_site(cluster: Cluster, folder: Path) -> Generator[Site]:
                     (READER, "create/patch/delete pods"),
                     ("kubectl apply", "kind: ClusterRole", f'name: "{READER}"'),
                 ),
+                Cause.STRANGER: Refused(
+                    (
+                        *ADD,
+                        "kubernetes",
+                        *options(kubeconfig=_changed_kubeconfig(good, folder / "page", server=page)),
+                    ),
+                    "is Kubernetes",
+                    ("no Kubernetes API", page, "Please log in"),
+                    ("kubectl version", "kubeconfig"),
+                ),
             },
         )
 
@@ -289,6 +306,7 @@ def ray_site(folder: Path) -> Generator[Site]:
             http_gate(cluster.url, Rule(r"GET /api/version", 200, b'{"ray_version": "2.9.3"}'))
         )
         read_only = stack.enter_context(http_gate(cluster.url, Rule("(POST|PUT) ", 403, b"read only")))
+        page = stack.enter_context(login_page())
         (port,) = free_ports(1)
         token = options(token_file=right)
         yield Site(
@@ -314,6 +332,9 @@ def ray_site(folder: Path) -> Generator[Site]:
                     "a job runs",
                     ("may not", "/api/packages/"),
                     ("proxy",),
+                ),
+                Cause.STRANGER: Refused(
+                    (*ADD, "ray", page, *token), "version", ("not a Ray dashboard", page), ("8265",)
                 ),
             },
         )

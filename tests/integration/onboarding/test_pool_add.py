@@ -48,6 +48,8 @@ class Desk:
 
     def refusal(self, cause: Cause) -> Screen:
         """Return what the command that fails for *cause* left on the terminal."""
+        if cause not in self.site.refused:
+            pytest.skip(f"{cause} cannot happen to {self.engine}")
         if cause not in self._said:
             words = self.site.refused[cause].words
             name = ("--name", self.pool(cause)) if words[:2] == ADD else ()
@@ -58,10 +60,13 @@ class Desk:
         return f"{self.engine}-{cause.replace(' ', '-')}"
 
     def stored(self) -> str:
-        """Return everything the platform has written down."""
+        """Return everything the platform has written down but for the audit log, where attempts are meant to stay."""
         (path,) = self._home.glob("*.db")
         with closing(sqlite3.connect(path)) as database:
-            return "\n".join(database.iterdump())
+            lines = [
+                line for line in database.iterdump() if not line.startswith('INSERT INTO "account_audit"')
+            ]
+            return "\n".join(lines)
 
     def pools(self) -> list[str]:
         listed = self.shell("pool", "ls", "--output", "json")
@@ -101,7 +106,7 @@ def _cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.mark.parametrize("cause", Cause)
 def test_the_cause_and_its_remedy_are_named_and_nothing_is_left(desk: Desk, cause: Cause) -> None:
-    expected, screen = desk.site.refused[cause], desk.refusal(cause)
+    screen, expected = desk.refusal(cause), desk.site.refused[cause]
     assert screen.code == 1, screen.text
     problem, arrow, remedy = screen.text.rpartition("  → ")
     assert arrow, screen.text
@@ -126,11 +131,11 @@ def test_a_refusal_is_told_once_and_in_whole_sentences(desk: Desk, cause: Cause)
 
 
 def test_no_two_causes_have_the_same_message_or_remedy(desk: Desk) -> None:
-    told = [desk.refusal(cause).text.rpartition("  → ") for cause in Cause]
+    told = [desk.refusal(cause).text.rpartition("  → ") for cause in desk.site.refused]
     problems = {
         next(line for line in problem.splitlines() if line.startswith("✗ ")) for problem, _, _ in told
     }
-    assert len(problems) == len({remedy for _, _, remedy in told}) == len(Cause), told
+    assert len(problems) == len({remedy for _, _, remedy in told}) == len(told), told
 
 
 def test_a_program_is_told_the_same_as_a_person(desk: Desk) -> None:

@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.generated import engine_pb2 as pb
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
-from yunhe.infrastructure.contract.model import Inventory
+from yunhe.infrastructure.contract.model import Inventory, LogChunk
 from yunhe.infrastructure.contract.wire import METHODS, PROBLEM_TRAILER
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.infrastructure.fake.kind import FakeKind
@@ -34,6 +34,7 @@ from yunhe.kernel.errors import (
     UnsupportedError,
     YunheError,
 )
+from yunhe.kernel.ids import AllocationId
 
 pytestmark = pytest.mark.anyio
 MANIFEST = read_manifest(FAKE_MANIFEST)
@@ -155,6 +156,94 @@ async def test_no_more_calls_are_in_flight_than_the_manifest_allows(tmp_path: Pa
         for _ in range(20):
             tasks.start_soon(engine.inventory)
     assert most == 3
+
+
+@asynccontextmanager
+async def bounded_by_us(engine: type[FakeEngine], folder: Path, **limits: float) -> AsyncGenerator[Engine]:
+    """Connect to a plugin that takes any number of calls, with a manifest that allows fewer."""
+    lax = msgspec.structs.replace(MANIFEST, limits=msgspec.structs.replace(MANIFEST.limits, calls=1000))
+    ours = msgspec.structs.replace(MANIFEST, limits=msgspec.structs.replace(MANIFEST.limits, **limits))
+    async with (
+        in_this_process(KindOf(engine), folder, lax) as where,
+        RemoteKind(ours, lambda: where).connect(TARGET) as remote,
+    ):
+        yield remote
+
+
+async def test_the_platform_itself_sends_no_more_than_the_manifest_allows(tmp_path: Path) -> None:
+    now = most = 0
+
+    class Counting(FakeEngine):
+        async def inventory(self) -> Inventory:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await anyio.sleep(0.02)
+            now -= 1
+            return await super().inventory()
+
+    async with bounded_by_us(Counting, tmp_path, calls=3) as engine, anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(engine.inventory)
+    assert most == 3
+
+
+async def test_streams_are_bounded_too_but_keep_no_command_waiting_and_who_waits_takes_no_room(
+    tmp_path: Path,
+) -> None:
+    now = most = 0
+    go_on = anyio.Event()
+
+    class Streaming(FakeEngine):
+        async def logs(
+            self, allocation_id: AllocationId, *, offset: int = 0, follow: bool = False
+        ) -> AsyncIterator[LogChunk]:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            yield LogChunk(offset=0, data=b"begun")
+            await go_on.wait()
+            now -= 1
+
+    async def read(engine: Engine, *, follow: bool) -> None:
+        async for _ in engine.logs(AllocationId("a"), follow=follow):
+            pass
+
+    async with bounded_by_us(Streaming, tmp_path, calls=2) as engine, anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(lambda: read(engine, follow=False))
+        with anyio.fail_after(5):
+            while now < 2:
+                await anyio.sleep(0.01)
+            await engine.inventory()
+        assert most == 2
+        for _ in range(4):
+            tasks.start_soon(lambda: read(engine, follow=True))
+        with anyio.fail_after(5):
+            while now < 6:
+                await anyio.sleep(0.01)
+        go_on.set()
+    assert now == 0
+
+
+async def test_a_call_that_finds_no_room_in_time_is_told_why(tmp_path: Path) -> None:
+    class Stuck(FakeEngine):
+        async def inventory(self) -> Inventory:
+            await anyio.sleep(30)
+            return await super().inventory()
+
+    async with bounded_by_us(Stuck, tmp_path, calls=1, call_timeout_s=0.5) as engine:
+        refusals: list[str] = []
+
+        async def ask() -> None:
+            with pytest.raises(PoolUnreachableError) as refused:
+                await engine.inventory()
+            refusals.append(str(refused.value))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+    assert any("busy with 1 calls" in refusal for refusal in refusals), refusals
 
 
 async def test_an_engine_that_fails_by_mistake_is_told_as_such_and_not_repeated(tmp_path: Path) -> None:

@@ -7,23 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
+from integration.plugins.one_process import added, plugins_of_one_process
 from yunhe.control.plugins import service as plugin_service
-from yunhe.control.plugins.in_process import in_process
-from yunhe.control.plugins.keeper import Keeper
-from yunhe.control.plugins.model import PoolSpec, PoolState
+from yunhe.control.plugins.model import PoolSpec
 from yunhe.control.plugins.service import PluginService
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Inventory
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.infrastructure.fake.kind import FakeKind
-from yunhe.kernel.clock import system_clock
-from yunhe.runtime.plugin_parts import plugin_parts
-from yunhe.runtime.settings import Settings
-from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
-from yunhe.storage.migrate import migrate
-from yunhe.storage.vault import Vault
 
 pytestmark = pytest.mark.anyio
 LAB = PoolSpec(name="lab", kind="fake", target="lab")
@@ -67,20 +60,9 @@ class SlowKind(FakeKind):
 async def one_process(
     database_url: str, folder: Path
 ) -> AsyncGenerator[tuple[SlowKind, PluginService, Database]]:
-    """Run the plugins of one server process."""
-    database, kind = Database(database_url), SlowKind()
-    await migrate(database)
-    blobs, vault = Blobs(database, system_clock, 1 << 20), Vault.at(folder / "vault.key")
-    settings = Settings(home=folder)
-    service = plugin_parts(settings, database, blobs, vault, in_process({"fake": kind}), system_clock).service
-    async with service.running():
+    kind = SlowKind()
+    async with plugins_of_one_process(database_url, folder, kind) as (service, database):
         yield kind, service, database
-    database.close()
-
-
-async def added(service: PluginService, spec: PoolSpec) -> None:
-    async for _ in service.add(spec):
-        pass
 
 
 async def until_hung_up(kind: SlowKind, *, left: int = 0) -> None:
@@ -103,31 +85,6 @@ async def test_a_look_that_is_under_way_brings_nothing_of_a_removed_pool_back(
             kind.may_answer.set()
         assert await service.pools() == ()
         await until_hung_up(kind)
-
-
-async def test_a_fault_in_the_look_at_one_pool_does_not_end_the_looks_at_others(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with one_process(database_url, tmp_path) as (_, service, database):
-        for spec in (LAB, OTHER):
-            await added(service, spec)
-        look, broken = service.look, (await service.pool("lab")).id
-
-        async def look_or_break(pool_id: str, spec: PoolSpec, *, closely: bool = False) -> None:
-            if pool_id == broken:
-                raise RuntimeError("a fault of ours")
-            await look(pool_id, spec, closely=closely)  # pyright: ignore[reportArgumentType]
-
-        monkeypatch.setattr(service, "look", look_or_break)
-        before = (await service.pool("other")).seen_at
-        keeper = Keeper(database, service, "keeper", system_clock)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keeper.run)
-            with anyio.fail_after(10):
-                while (await service.pool("other")).seen_at == before:
-                    await anyio.sleep(0.05)
-            tasks.cancel_scope.cancel()
-        assert (await service.pool("other")).state is PoolState.READY
 
 
 async def test_a_process_hangs_up_on_a_pool_that_another_has_removed(

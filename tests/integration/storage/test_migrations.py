@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import exc
@@ -13,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from yunhe.storage import audit
 from yunhe.storage.database import Database, metadata
-from yunhe.storage.migrate import migrate
+from yunhe.storage.migrate import configuration, migrate
 
 pytestmark = pytest.mark.anyio
 
@@ -68,4 +69,18 @@ async def test_a_line_of_the_audit_log_can_be_added_and_not_replaced(tmp_path: P
         await database.write(lambda connection: connection.execute(sa.text(replace)))
     lines = await database.read(lambda c: list(c.execute(sa.select(audit.LOG.c.seq, audit.LOG.c.at))))
     assert [tuple(line) for line in lines] == [(1, 0.0), (2, 1.0)]
+    database.close()
+
+
+async def test_a_pool_that_was_drained_stays_so_when_draining_is_no_state_any_more(database_url: str) -> None:
+    database = Database(database_url)
+    await database.write(lambda connection: command.upgrade(configuration(connection), "0002"))
+    pools = [("a", "draining"), ("b", "offline")]
+    insert = "INSERT INTO plugin_pool (id, name, spec, state, reason, added_at) VALUES (:id, :id, :spec, :state, 'x', 0)"
+    rows = [{"id": name, "state": state, "spec": b"{}"} for name, state in pools]
+    await database.write(lambda connection: connection.execute(sa.text(insert), rows))
+    await migrate(database)
+    query = sa.text("SELECT id, state, reason, drained FROM plugin_pool ORDER BY id")
+    found = await database.read(lambda connection: connection.execute(query).all())
+    assert [tuple(row) for row in found] == [("a", "ready", "", True), ("b", "offline", "x", False)]
     database.close()

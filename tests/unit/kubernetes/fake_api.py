@@ -155,6 +155,9 @@ class FakeApi:
             return 200, self.put(path, merge(held, body))
         if path not in self.objects:
             return failure(404, "NotFound")
+        uid = body.get("preconditions", {}).get("uid")
+        if uid is not None and uid != self.objects[path]["metadata"]["uid"]:
+            return failure(409, "Conflict")
         self.remove(path)
         return 200, {"kind": "Status", "status": "Success"}
 

@@ -12,7 +12,8 @@ from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.kubeconfig import Access
 from yunhe.infrastructure.kubernetes.shapes import Key, Pod
-from yunhe.infrastructure.kubernetes.watch import Source
+from yunhe.infrastructure.kubernetes.watch import Decoder, Event, Source
+from yunhe.kernel.errors import YunheError
 
 PODS = "/api/v1/namespaces/x/pods"
 QUICK = Pace(first_pause_s=0.02, longest_pause_s=0.2, lives_after_s=1.0, quiet_s=0.5)
@@ -239,3 +240,45 @@ async def test_who_waits_for_a_server_that_is_not_there_is_told_why() -> None:
             await informer.wait_synced(0.5)
         assert informer.failing_since is not None
         group.cancel_scope.cancel()
+
+
+LOGIN_PAGE = b"<html>Please log in</html>"
+
+
+async def test_a_page_that_is_no_list_is_told_and_asked_for_again(server: FakeApi) -> None:
+    """What a proxy with a login page in front does: the watch expires, and the list is answered by the proxy."""
+    server.lists_as_watches = False
+    server.put(f"{PODS}/a", pod())
+    async with watching(server) as informer:
+        server.answers += [(f"{PODS}?limit", 200, {}, LOGIN_PAGE)] * 3
+        server.forget()
+        server.hang_up()
+        await until(lambda: "no Kubernetes API" in str(informer.problem))
+        assert "Please log in" in str(informer.problem)
+        server.put(f"{PODS}/b", pod())
+        await until(lambda: phases(informer) == {"a": "Pending", "b": "Pending"})
+        await until(lambda: informer.problem is None)
+
+
+@pytest.mark.parametrize("kind", ["BOOKMARK", "ERROR"])
+@pytest.mark.parametrize("junk", [b"[]", b'{"metadata": 7, "code": "x"}'])
+async def test_an_event_whose_inside_is_junk_ends_the_watch_and_nothing_else(kind: str, junk: bytes) -> None:
+    with pytest.raises(YunheError, match="no Kubernetes API"):
+        decoder, event = Decoder(Pod), Event(kind, msgspec.Raw(junk))
+        _ = decoder.bookmark(event) if kind == "BOOKMARK" else decoder.status(event)
+
+
+async def test_what_one_object_makes_a_listener_do_wrong_is_told_and_the_watch_goes_on(
+    server: FakeApi,
+) -> None:
+    class Trips(Heard):
+        def __call__(self, key: Key, was: Pod | None, now: Pod | None) -> None:
+            if key[1] == "bad":
+                raise KeyError("what everybody else has")
+            super().__call__(key, was, now)
+
+    async with watching(server, Trips()) as informer:
+        server.put(f"{PODS}/bad", pod())
+        await until(lambda: "cannot be followed" in str(informer.problem))
+        server.put(f"{PODS}/good", pod())
+        await until(lambda: "good" in phases(informer))

@@ -17,7 +17,7 @@ from yunhe.infrastructure.kubernetes.discovery import served
 from yunhe.infrastructure.kubernetes.facts import ServerVersion
 from yunhe.infrastructure.kubernetes.kubeconfig import Access
 from yunhe.infrastructure.kubernetes.meters import Meter, Minutes, Sample
-from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of
+from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of, unmapped_devices
 from yunhe.infrastructure.kubernetes.onboard import onboard
 from yunhe.infrastructure.kubernetes.settings import Settings, read_settings
 from yunhe.infrastructure.kubernetes.shapes import Container, KubeNode
@@ -53,6 +53,23 @@ def test_a_node_has_what_is_allocatable_less_what_others_asked_for() -> None:
     )
     assert (seen.total.cpu_millis, seen.total.memory_mib) == (2500, 7 * 1024)
     assert seen.used == Resources(cpu_millis=700, memory_mib=100)
+
+
+def test_a_device_that_no_option_names_is_told_with_the_option_to_give() -> None:
+    eight = {"nvidia.com/gpu": "8", "hugepages-2Mi": "1Gi", "example.com/gone": "0"}
+    nodes = [
+        node("a", allocatable=eight, labels={"product": "H200"}),
+        node("b", allocatable=eight, labels={"product": "unheard of"}),
+        node("c", allocatable={"vendor.io/npu": "2"}),
+    ]
+    said = unmapped_devices(nodes, GPUS)
+    assert "8 × nvidia.com/gpu" in said, "those of b alone: a rule names the kind of a"
+    assert "2 × vendor.io/npu" in said
+    assert "accelerators=KIND=nvidia.com/gpu,KIND=vendor.io/npu" in said
+    assert "hugepages" not in said
+    assert "gone" not in said
+    assert "16 × nvidia.com/gpu" in unmapped_devices(nodes, Settings())
+    assert unmapped_devices(nodes[:1], GPUS) == ""
 
 
 def test_without_a_measure_what_others_asked_for_stands_in() -> None:

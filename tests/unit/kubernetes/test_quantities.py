@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yunhe.infrastructure.kubernetes.quantities import mib, millis, parse_quantity
+from yunhe.kernel.errors import PoolUnreachableError
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_a_quantity_is_what_it_says(text: str, number: Decimal) -> None:
 
 @pytest.mark.parametrize("text", ["", "Mi", "1 Mi", "one", "1X", "0x10", "1mm"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a quantity"):
+    with pytest.raises(PoolUnreachableError, match="is not a quantity"):
         parse_quantity(text)
 
 

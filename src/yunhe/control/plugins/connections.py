@@ -1,5 +1,6 @@
 """Connections to engines: opened on first use, shared, held by one task each until the pool goes."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,8 @@ from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import PoolId
+
+log = logging.getLogger(__name__)
 
 
 class Connections:
@@ -50,11 +53,18 @@ class Connections:
         self, pool_id: PoolId, spec: PoolSpec, *, task_status: TaskStatus[Engine] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         closing = self._closing[pool_id] = anyio.Event()
+        held = False
         try:
             async with self._kinds.kind(spec.kind).connect(target_of(spec)) as engine:
                 self._engines[pool_id] = engine
+                held = True
                 task_status.started(engine)
                 await closing.wait()
+        except Exception:
+            if not held:
+                raise
+            # What fails behind one engine ends that engine alone: the next look connects anew.
+            log.exception("connection lost, will be opened again", extra={"pool": spec.name})
         finally:
             self._engines.pop(pool_id, None)
             self._closing.pop(pool_id, None)

@@ -81,10 +81,13 @@ class Keeper:
                 await self._plugins.look(pool_id, spec)
         except (YunheError, TimeoutError) as error:
             await self._missed(pool_id, spec, error)
-        except Exception:
-            # A fault in one look must not end the looks at every other pool.
+        except Exception as error:
+            # A fault in one look must not end the looks at every other pool; nor is a pool that cannot be looked at
+            # one to send work to.
             log.exception("look failed, will be repeated", extra={"pool": spec.name})
-            self._not_before[pool_id] = self._clock() + SLOWEST_LOOK_EVERY_S
+            await self._missed(
+                pool_id, spec, PoolUnreachableError(f"The look at the pool failed: {error!r}.")
+            )
         else:
             self._failures.pop(pool_id, None)
         finally:

@@ -61,13 +61,11 @@ __all__ = [  # the words of the contract that the layer above speaks too
 
 
 class PoolState(StrEnum):
-    """Whether a pool takes work."""
+    """Whether a pool answers."""
 
     CONNECTING = "connecting"
     """Registered; its agent has not shaken hands yet."""
     READY = "ready"
-    DRAINING = "draining"
-    """Takes no new work; what runs goes on."""
     OFFLINE = "offline"
     """Does not answer; what runs there is believed to go on."""
 
@@ -108,6 +106,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec: PoolSpec
     state: PoolState
     reason: str = ""
+    drained: bool = False
+    """Takes no new work because an operator said so, whether it answers or not; what runs goes on."""
     engine: str = ""
     engine_version: str = ""
     powers: tuple[str, ...] = ()
@@ -123,6 +123,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who we are to the engine and what it lets us have."""
     catalogue: Catalogue | None = None
     """The regions and sizes it has or can make, with its owner's prices."""
+
+    @property
+    def standing(self) -> str:
+        """Both what is so and what an operator wants, such as ``offline, drained``."""
+        return f"{self.state}, drained" if self.drained else self.state
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):

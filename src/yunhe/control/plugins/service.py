@@ -23,6 +23,7 @@ from yunhe.control.plugins.model import (
     LogChunk,
     Mount,
     Observation,
+    Observed,
     Phase,
     Plugin,
     Pool,
@@ -214,14 +215,10 @@ class PluginService:
     async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or again."""
         pool = await self.pool(name_or_id)
-        if not on and pool.state is PoolState.DRAINING:
+        if pool.drained != on:
             await self._write_audited(
-                lambda c: store.set_state(c, pool.id, PoolState.READY), "pool resume", pool.spec.name
-            )
-        elif on and pool.state is not PoolState.DRAINING:
-            await self._write_audited(
-                lambda c: store.set_state(c, pool.id, PoolState.DRAINING, "drained by an operator"),
-                "pool drain",
+                lambda connection: store.set_drained(connection, pool.id, drained=on),
+                "pool drain" if on else "pool resume",
                 pool.spec.name,
             )
         return await self.pool(pool.id)
@@ -240,12 +237,12 @@ class PluginService:
         """Forget a pool that has no work left."""
         pool = await self.pool(name_or_id)
         if not force:
-            known = (await self.observe(pool.id, beyond=-1, wait_s=0)).allocations
+            known = await self._known(pool)
             busy = [seen.allocation_id for seen in known if seen.phase is not Phase.EXITED]
             if busy:
                 raise ConflictError(
                     f"Pool {pool.spec.name} still runs {len(busy)} of our jobs.",
-                    remedy=f"Drain it and wait (yunhe pool drain {pool.spec.name}), or remove it with --force.",
+                    remedy=f"Drain it and wait (yunhe pool drain {pool.spec.name}), or give them up: yunhe pool rm --force {pool.spec.name}.",
                 )
         await self._write_audited(
             lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id)),
@@ -254,6 +251,16 @@ class PluginService:
             "forced" if force else "",
         )
         self._let_go(pool.id)
+
+    async def _known(self, pool: Pool) -> tuple[Observed, ...]:
+        """Return what a pool has of ours; one that cannot say is not removed lightly."""
+        try:
+            return (await self.observe(pool.id, beyond=-1, wait_s=0)).allocations
+        except PoolUnreachableError as error:
+            raise PoolUnreachableError(
+                f"Pool {pool.spec.name} does not say whether it still runs any of our jobs: {error.problem}",
+                remedy=f"Mend it (yunhe pool check {pool.spec.name}), or give up what may run there: yunhe pool rm --force {pool.spec.name}.",
+            ) from error
 
     async def let_go_of_removed(self) -> None:
         """Hang up, again and again, on pools that are no more: another process may have removed them."""
@@ -398,7 +405,8 @@ def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:
 def _power(engine: Engine, power: type[P], name: Power) -> P:
     if not isinstance(engine, power):
         raise UnsupportedError(
-            f"This pool's engine cannot {name}.", remedy="See what it can do and why not: yunhe pool check."
+            f"This pool's engine cannot {name}.",
+            remedy="See what it can do and why not: yunhe pool show POOL.",
         )
     return engine
 

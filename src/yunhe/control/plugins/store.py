@@ -30,6 +30,7 @@ POOLS = sa.Table(
     json_column("spec"),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Column("drained", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("description", sa.LargeBinary),
     sa.Column("added_at", sa.Float, nullable=False),
     sa.Column("seen_at", sa.Float),
@@ -151,15 +152,7 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
     Only what changed is written, so that a large pool may be seen often.
     """
     updated = connection.execute(
-        POOLS.update()
-        .where(POOLS.c.id == pool_id)
-        .values(
-            seen_at=now,
-            reason=sa.case((POOLS.c.state == PoolState.DRAINING, POOLS.c.reason), else_=""),
-            state=sa.case(
-                (POOLS.c.state == PoolState.DRAINING, PoolState.DRAINING.value), else_=PoolState.READY.value
-            ),
-        )
+        POOLS.update().where(POOLS.c.id == pool_id).values(seen_at=now, reason="", state=PoolState.READY)
     )
     if not updated.rowcount:
         return False
@@ -199,6 +192,11 @@ def mark_silent(connection: Connection, reasons: dict[str, str]) -> None:
         reason = reasons.get(spec_of(row).kind)
         if reason is not None:
             set_state(connection, PoolId(row.id), PoolState.OFFLINE, reason)
+
+
+def set_drained(connection: Connection, pool_id: PoolId, *, drained: bool) -> None:
+    """Note that a pool is to take no new work, or again; whether it answers is another matter."""
+    connection.execute(POOLS.update().where(POOLS.c.id == pool_id).values(drained=drained))
 
 
 def cordon(connection: Connection, pool: Pool, node: str, *, on: bool, now: float) -> None:
@@ -251,6 +249,7 @@ def _to_pool(row: AnyRow, nodes: tuple[PoolNode, ...]) -> Pool:
         spec=spec_of(row),
         state=PoolState(row.state),
         reason=row.reason,
+        drained=row.drained,
         engine=about.engine,
         engine_version=about.version,
         powers=tuple(sorted(about.powers)),

@@ -27,6 +27,9 @@ from yunhe.storage.vault import Vault
 
 TICK_S = 1.0
 OUTPUT_SHOWN = 400
+MOST_LOG_BYTES = 8 << 20
+KEPT_LOG_BYTES = 1 << 20
+"""What is left of a log that has grown too long: its end."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 STEADY_S = 60.0
@@ -78,11 +81,7 @@ class Supervisor:
 
     def output_of(self, instance: str) -> str:
         """Return the end of what a process wrote."""
-        try:
-            text = log_path(self._around.logs, instance).read_text(errors="replace")
-        except OSError:
-            return ""
-        return text[-OUTPUT_SHOWN:].strip()
+        return tail_of(log_path(self._around.logs, instance), OUTPUT_SHOWN).decode(errors="replace").strip()
 
     @property
     def host(self) -> str:
@@ -96,6 +95,7 @@ class Supervisor:
         )
         memory_mib = await anyio.to_thread.run_sync(memory_by_group) if processes else {}
         for process in processes:
+            await anyio.to_thread.run_sync(cut_log, log_path(self._around.logs, process.instance))
             active = self._registry.active(process.plugin)
             newer = {other.instance for other in processes if other.added_at > process.added_at}
             if process.leaving_since is None and active is not None and active.instance in newer:
@@ -213,6 +213,29 @@ class Supervisor:
 def log_path(folder: Path, instance: str) -> Path:
     """Return where a plugin process's output goes."""
     return folder / f"{instance}.log"
+
+
+def tail_of(path: Path, count: int) -> bytes:
+    """Return the last bytes of a file; none where there is no such file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - count))
+            return file.read(count)
+    except OSError:
+        return b""
+
+
+def cut_log(path: Path) -> None:
+    """Keep the end of a log that has grown too long.
+
+    Its process holds it open to append, so it is shortened in place; a line written meanwhile may be lost.
+    """
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > MOST_LOG_BYTES:
+            kept = tail_of(path, KEPT_LOG_BYTES)
+            with path.open("r+b") as file:
+                file.truncate(0)
+                file.write(kept[kept.find(b"\n") + 1 :])
 
 
 def start_ticks(pid: int) -> int | None:

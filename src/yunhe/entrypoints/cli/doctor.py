@@ -139,8 +139,8 @@ def _pools(client: Client) -> Iterator[Finding]:
     if not pools:
         yield Finding("pools", False, "there is none", "Add one with `yunhe pool add`.")
     for pool in pools:
-        well = pool.state in {PoolState.READY, PoolState.DRAINING}
-        detail = f"{pool.spec.name} {pool.state}" + (f": {pool.reason}" if pool.reason else "")
+        well = pool.state is PoolState.READY
+        detail = f"{pool.spec.name} {pool.standing}" + (f": {pool.reason}" if pool.reason else "")
         version = f"   agent {pool.engine_version}, {pool.limits}" if pool.engine_version else ""
         yield Finding(
             "pool", well, detail + version, f"`yunhe pool check {pool.spec.name}` shows what fails."

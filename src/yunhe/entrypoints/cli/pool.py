@@ -24,6 +24,7 @@ from yunhe.entrypoints.cli.screen import (
     spinner,
 )
 from yunhe.entrypoints.cli.show_plugins import kinds_table
+from yunhe.entrypoints.cli.show_pool import pool_page
 from yunhe.entrypoints.cli.show_pools import (
     check_line,
     failed_line,
@@ -32,11 +33,11 @@ from yunhe.entrypoints.cli.show_pools import (
     prices_table,
     total,
 )
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, PoolUnreachableError
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.places import Place, parse_place
 
-app = PlainApp(no_args_is_help=True, help="Add, list, check, price, cordon, drain and remove pools.")
+app = PlainApp(no_args_is_help=True, help="Add, list, show, check, price, cordon, drain and remove pools.")
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
 PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -139,7 +140,7 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
         )
     if output is Format.TABLE:
         took = time.monotonic() - began
-        console.print(f"{name} {pool.state} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
+        console.print(f"{name} {pool.standing} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
         console.print(
             hints({"try it": f"yunhe run --pool {name} -- hostname", "price": f"yunhe pool price {name}"})
         )
@@ -185,6 +186,21 @@ def ls(*, output: OutputOption = Format.TABLE) -> None:
 
 
 @app.command()
+def show(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Show one pool: account, quotas, sizes, prices, and what its engine can do and why not."""
+    with connected() as client:
+        found = client.pool(pool)
+        try:
+            prices = client.prices(pool)
+        except NotFoundError:
+            prices = None
+    if output is Format.JSON:
+        print_json({"pool": found, "prices": prices})
+    else:
+        out().print(pool_page(found, prices))
+
+
+@app.command()
 def check(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
     """Check a pool step by step; what does not work comes with its remedy."""
     with connected() as client:
@@ -203,10 +219,11 @@ def drain(
         drained = client.drain_pool(pool, on=not off)
     if output is Format.JSON:
         print_json(drained)
-    elif drained.state is PoolState.DRAINING:
+        return
+    if drained.drained:
         err().print(f"{pool} takes no new work.   again   yunhe pool drain {pool} --off")
-    else:
-        err().print(f"{pool} is {drained.state}.")
+    if not drained.drained or drained.state is not PoolState.READY:
+        err().print(f"{pool} is {drained.state}{': ' if drained.reason else ''}{drained.reason.rstrip('.')}.")
 
 
 @app.command()
@@ -229,12 +246,21 @@ def cordon(
 
 
 @app.command()
-def rm(pool: PoolArgument, *, yes: YesOption = False) -> None:
+def rm(
+    pool: PoolArgument,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even if it has work or does not answer; nothing there is stopped."),
+    ] = False,
+    yes: YesOption = False,
+) -> None:
     """Forget a pool that has no work left. Its jobs' logs and costs stay."""
-    if not confirm(f"Forget pool {pool}? Logs and costs stay.", yes=yes):
+    given_up = " What still runs there is given up, not stopped." if force else ""
+    if not confirm(f"Forget pool {pool}? Logs and costs stay.{given_up}", yes=yes):
         raise typer.Abort
     with connected() as client:
-        client.remove_pool(pool)
+        client.remove_pool(pool, force=force)
     err().print(f"{pool} is gone.")
 
 

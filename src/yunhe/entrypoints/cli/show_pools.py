@@ -16,7 +16,7 @@ from yunhe.kernel.units import show_cpu, show_memory
 from yunhe.scheduling.perception.model import ResourceGraph, Vertex, VertexKind
 from yunhe.trading.trades.model import PriceList
 
-COLOURS = {PoolState.READY: "green", PoolState.OFFLINE: "red", PoolState.DRAINING: "yellow"}
+COLOURS = {PoolState.READY: "green", PoolState.OFFLINE: "red"}
 
 
 def total(pool: Pool) -> Resources:
@@ -46,7 +46,7 @@ def pools_table(pools: Sequence[Pool]) -> FittingTable:
                 pool.spec.name,
                 pool.spec.kind,
                 where(pool),
-                Text(pool.state, style=COLOURS.get(pool.state, "")),
+                standing(pool),
                 f"{busy.cpu_millis / 1000:.1f} of {show_cpu(has.cpu_millis)}",
                 f"{show_memory(busy.memory_mib)} of {show_memory(has.memory_mib)}",
                 pool.limits or "–",
@@ -59,6 +59,12 @@ def pools_table(pools: Sequence[Pool]) -> FittingTable:
         flexible=(0, 4, 5, 6, 7),
         expendable=(6, 2, 5, 1, 7),
     )
+
+
+def standing(pool: Pool) -> Text:
+    """Return how a pool stands; one that is ready and takes nothing is not shown as well."""
+    tired = pool.drained and pool.state is PoolState.READY
+    return Text(pool.standing, style="yellow" if tired else COLOURS.get(pool.state, ""))
 
 
 def graph_tree(graph: ResourceGraph) -> Group:

@@ -112,7 +112,7 @@ def _ensure_pool(client: Client, options: dict[str, str]) -> Pool:
     """Return this machine as a pool, ready."""
     spec = PoolSpec(name=POOL, kind="local", options=options, prices=parse_prices(NOTIONAL_PRICES))
     known = next((pool for pool in client.pools() if pool.spec.name == POOL), None)
-    if known is not None and known.state in {PoolState.READY, PoolState.DRAINING}:
+    if known is not None and known.state is PoolState.READY:
         return known
     found: Pool | None = None
     failed: Check | None = None
@@ -135,7 +135,7 @@ def _tell(url: str, pool: Pool) -> None:
     console = err()
     console.print(f"[bold]Yunhe is up.[/bold]   API {url}/docs")
     console.print(
-        f"  pool  {pool.spec.name}   {amount(total(pool))}   {pool.limits or pool.engine}   {pool.state}"
+        f"  pool  {pool.spec.name}   {amount(total(pool))}   {pool.limits or pool.engine}   {pool.standing}"
     )
     console.print("  key   saved for this user; see `yunhe token ls`")
 

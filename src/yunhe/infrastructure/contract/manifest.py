@@ -11,16 +11,32 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import (
     CONTRACT_VERSION,
+    Account,
     LaunchOrder,
     Meters,
     Node,
     Observed,
     Power,
+    Quota,
+    Region,
+    Spec,
+    UsageMinute,
 )
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, UnsupportedError
 from yunhe.kernel.resources import Resources
 
-MAPPED: tuple[type[msgspec.Struct], ...] = (LaunchOrder, Resources, Node, Observed, Meters)
+MAPPED: tuple[type[msgspec.Struct], ...] = (
+    LaunchOrder,
+    Resources,
+    Node,
+    Observed,
+    Meters,
+    Region,
+    Spec,
+    Quota,
+    Account,
+    UsageMinute,
+)
 """The types whose every field a plugin says how it maps to its engine's."""
 SPOKEN = frozenset({CONTRACT_VERSION})
 """The versions of the contract that this platform can speak with a plugin."""

@@ -63,7 +63,13 @@ class PlainFakeEngine:
         """Return the sizes of the pool's nodes."""
         await self._reach("catalogue")
         nodes = self.pool.inventory().nodes
-        return Catalogue(specs=tuple(Spec(name=node.id, resources=node.total, count=1) for node in nodes))
+        price = self.pool.price_micros_per_hour
+        return Catalogue(
+            specs=tuple(
+                Spec(name=node.id, resources=node.total, count=1, price_micros_per_hour=price)
+                for node in nodes
+            )
+        )
 
     async def inventory(self) -> Inventory:
         """Return every node with what it has and what is in use now."""

@@ -39,7 +39,10 @@ class FakeKind:
                 disk_mib=102_400,
             )
             names = [NodeId(f"fake-{n}") for n in range(1, int(target.options.get("nodes", "1")) + 1)]
-            self._sites[target.address] = Site(FakePool(nodes=dict.fromkeys(names, node), time=self._time))
+            pool = FakePool(nodes=dict.fromkeys(names, node), time=self._time)
+            if "price_micros" in target.options:
+                pool.price_micros_per_hour = int(target.options["price_micros"])
+            self._sites[target.address] = Site(pool)
         return self._sites[target.address]
 
     async def onboard(self, target: Target) -> AsyncIterator[Check]:

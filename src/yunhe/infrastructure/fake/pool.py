@@ -45,6 +45,8 @@ class FakePool:
         self.executed: list[AllocationId] = []
         """Every process ever started, in order: a test's witness that none was started twice."""
         self._nodes = dict(nodes or ONE_NODE)
+        self.price_micros_per_hour: int | None = None
+        """What its owner asks for a node."""
         self._lost: dict[NodeId, str] = {}
         self._allocations: dict[AllocationId, Allocation] = {}
         self._marks: dict[AllocationId, int] = {}

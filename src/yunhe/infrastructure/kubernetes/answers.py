@@ -1,6 +1,7 @@
 """What an API server says when it does not do as asked, as errors of ours."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,9 @@ from yunhe.kernel.errors import (
 )
 
 DEFAULT_RETRY_AFTER_S = 1.0
+SHOWN_BYTES = 60
+
+T = TypeVar("T")
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,12 +52,38 @@ class ExpiredError(YunheError):
     retryable = True
 
 
+class NotKubernetesError(PoolUnreachableError):
+    """Something answers, but not in the form of a Kubernetes API."""
+
+
 class OverloadedError(PoolUnreachableError):
     """The server asks to be left alone for a while; it has done nothing of what was asked."""
 
     def __init__(self, problem: str, retry_after_s: float) -> None:
         super().__init__(problem, remedy="It is tried again when the server says so.")
         self.retry_after_s = retry_after_s
+
+
+def decode(body: bytes | str, shape: type[T]) -> T:
+    """Return what a cluster sent as *shape*.
+
+    A proxy's page for logging in comes with status 200 as well: what cannot be read is a cluster out of reach, never
+    a fault of ours.
+    """
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise unreadable(body, error) from None
+
+
+def unreadable(body: bytes | str, error: Exception) -> NotKubernetesError:
+    """Return the error for an answer that is not in the API's form, with how it begins."""
+    text = body if isinstance(body, str) else body[: 4 * SHOWN_BYTES].decode(errors="replace")
+    begins = " ".join(text.split())[:SHOWN_BYTES]
+    return NotKubernetesError(
+        f"What answers is no Kubernetes API: {error}; it begins {begins!r}.",
+        remedy="Look for a proxy or a login page between here and the API server.",
+    )
 
 
 def read_status(body: bytes, code: int) -> Status:

@@ -5,11 +5,13 @@ is carried out, one that is ignored is forced when its grace is over, an end is 
 length of its log, and what was released is removed.
 """
 
+import logging
+
 import anyio
 import msgspec
 
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import ChangedMeanwhileError
+from yunhe.infrastructure.kubernetes.answers import ChangedMeanwhileError, decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.key_queue import KeyQueue
 from yunhe.infrastructure.kubernetes.metering import Metering
@@ -41,6 +43,8 @@ LOOK_AGAIN_S = 2.0
 FORCE_AFTER_AT_LEAST_S = 2.0
 """A deleted pod's log is gone with it: what obeys the polite signal keeps its log even where there is no grace."""
 READ_LOG_TRIES = 4
+
+log = logging.getLogger(__name__)
 
 
 class Caretaker:
@@ -77,6 +81,10 @@ class Caretaker:
             except ChangedMeanwhileError:
                 self.queue.add_after(key, 0.1)
             except YunheError:
+                self.queue.add_after(key, LOOK_AGAIN_S)
+            except Exception:
+                # Whatever somebody wrote on one object, the others are looked after.
+                log.exception("look failed, will be repeated", extra={"key": key})
                 self.queue.add_after(key, LOOK_AGAIN_S)
             finally:
                 self.queue.done(key)
@@ -153,7 +161,7 @@ class Caretaker:
         """Remove a pod whose record is only a mark, or is gone."""
         key = pod.metadata.key
         try:
-            record = msgspec.json.decode(await self._api.get(path_of("configmaps", key)), type=Record)
+            record = decode(await self._api.get(path_of("configmaps", key)), Record)
         except NotFoundError:
             await self.remove(pod, secret=True)
             return
@@ -192,11 +200,11 @@ class Caretaker:
     async def _with_ending(self, final: Final, pod: Pod) -> Final:
         """Return *final* with how it ended, once and for all, by what its record says now: a stop is in it first."""
         body = await self._api.get(path_of("configmaps", pod.metadata.key))
-        verdict = verdict_of(msgspec.json.decode(body, type=Record), pod)
+        verdict = verdict_of(decode(body, Record), pod)
         return with_end(final, verdict, pod) if verdict.ending is not None else final
 
     def _keep(self, answer: bytes) -> None:
         """Let what we changed be seen at once; a deletion that is complete answers with no pod."""
-        pod = msgspec.json.decode(answer, type=Pod)
+        pod = decode(answer, Pod)
         if pod.metadata.name:
             self._pods.put(pod)

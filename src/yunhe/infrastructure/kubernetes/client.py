@@ -113,7 +113,7 @@ class Api:
             if response.status_code != 200:
                 await self._refuse(request, response)
             yield response
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise self._unreachable(error) from None
         finally:
             await response.aclose()
@@ -170,7 +170,7 @@ class Api:
                 response = await self._through_a_lane(request)
                 if not stream:
                     await response.aread()
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 raise self._unreachable(error) from None
             if response.status_code == 401 and again and self.credentials.refused():
                 await response.aclose()
@@ -190,6 +190,6 @@ class Api:
         where = f"{request.method} {request.url.path}"
         raise error_of(read_status(body, response.status_code), where, response.headers)
 
-    def _unreachable(self, error: httpx.TransportError) -> PoolUnreachableError:
+    def _unreachable(self, error: httpx.RequestError) -> PoolUnreachableError:
         words = str(error) or type(error).__name__
         return PoolUnreachableError(f"{self.access.server} cannot be reached: {words}.")

@@ -1,9 +1,6 @@
 """Which resources an API server serves, asked once for all of them."""
 
-from typing import Any
-
-import msgspec
-
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.client import JSON, Api
 from yunhe.infrastructure.kubernetes.shapes import Meta, Shape
 from yunhe.kernel.errors import YunheError
@@ -53,12 +50,43 @@ class GroupList(Shape, frozen=True):
     items: tuple[Group, ...] = ()
 
 
+class LegacyVersion(Shape, frozen=True):
+    """A version of a group, as servers without aggregated discovery say it."""
+
+    group_version: str = ""
+
+
+class LegacyGroup(Shape, frozen=True):
+    """Such a group."""
+
+    versions: tuple[LegacyVersion, ...] = ()
+
+
+class Legacy(Shape, frozen=True):
+    """Their answer: versions of the core group, or groups."""
+
+    versions: tuple[str, ...] = ()
+    groups: tuple[LegacyGroup, ...] = ()
+
+
+class LegacyResource(Shape, frozen=True):
+    """A kind of object, by its name."""
+
+    name: str = ""
+
+
+class LegacyResources(Shape, frozen=True):
+    """What one version serves."""
+
+    resources: tuple[LegacyResource, ...] = ()
+
+
 async def served(api: Api) -> frozenset[str]:
     """Return ``GROUP/VERSION/RESOURCE[/SUBRESOURCE]`` of all that is served; the core group is empty."""
     found: set[str] = set()
     for path in ("/api", "/apis"):
         body = await api.get(path, accept=AGGREGATED)
-        answer = msgspec.json.decode(body, type=GroupList)
+        answer = decode(body, GroupList)
         if answer.kind == "APIGroupDiscoveryList":
             found |= _flatten(answer)
         else:
@@ -79,15 +107,14 @@ def _flatten(answer: GroupList) -> set[str]:
 
 async def _served_one_by_one(api: Api, body: bytes, path: str) -> set[str]:
     """Ask each group for itself, as servers without aggregated discovery want it."""
-    answer: dict[str, Any] = msgspec.json.decode(body)
-    versions = [f"/{version}" for version in answer.get("versions", ())] if path == "/api" else []
-    for group in answer.get("groups", ()):
-        versions += [version["groupVersion"] for version in group["versions"]]
+    answer = decode(body, Legacy)
+    versions = [f"/{version}" for version in answer.versions] if path == "/api" else []
+    versions += [version.group_version for group in answer.groups for version in group.versions]
     found: set[str] = set()
     for version in versions:
         try:
-            listed: dict[str, Any] = msgspec.json.decode(await api.get(f"{path}/{version.lstrip('/')}"))
+            listed = decode(await api.get(f"{path}/{version.lstrip('/')}"), LegacyResources)
         except YunheError:
             continue  # an aggregated API whose server is down is as good as not served
-        found |= {f"{version}/{resource['name']}" for resource in listed.get("resources", ())}
+        found |= {f"{version}/{resource.name}" for resource in listed.resources}
     return found

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from yunhe.infrastructure.contract.archives import check_paths
@@ -31,7 +30,7 @@ from yunhe.infrastructure.contract.model import (
     UsageMinute,
 )
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError
+from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, decode
 from yunhe.infrastructure.kubernetes.caretaker import FORCE_AFTER_AT_LEAST_S, Caretaker
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.exec_session import open_exec
@@ -40,7 +39,7 @@ from yunhe.infrastructure.kubernetes.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.kubeconfig import read_access
 from yunhe.infrastructure.kubernetes.logs import LogReader, Look
 from yunhe.infrastructure.kubernetes.metering import Metering
-from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of
+from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of, unmapped_devices
 from yunhe.infrastructure.kubernetes.objects import (
     Brought,
     RecordState,
@@ -66,6 +65,7 @@ from yunhe.infrastructure.kubernetes.resizing import resize_pod
 from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import Key, KubeNode, Neighbour, Pod, Record
 from yunhe.infrastructure.kubernetes.stats import Stats
+from yunhe.infrastructure.kubernetes.sweeping import Sweeper
 from yunhe.infrastructure.kubernetes.taps import Taps
 from yunhe.infrastructure.kubernetes.uploads import Uploads, kept_of, volume
 from yunhe.infrastructure.kubernetes.watch import Source
@@ -78,6 +78,7 @@ from yunhe.kernel.errors import (
     PoolUnreachableError,
     TooLargeError,
     UnsupportedError,
+    YunheError,
 )
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -96,11 +97,18 @@ async def open_engine(settings: Settings, *, pace: Pace | None = None) -> AsyncG
     """Hold a connection to a cluster; raise ``PoolUnreachableError`` if there is none to begin with."""
     async with Api(read_access(settings.context, settings.kubeconfig)) as api:
         facts = await find_out(api)
+        problem: YunheError | None = None
         async with anyio.create_task_group() as group:
             engine = KubernetesEngine(api, settings, facts, group, pace=pace)
-            await engine.start()
-            yield engine
+            try:
+                await engine.start()
+            except YunheError as error:
+                problem = error  # raised as it is outside, where no group wraps it
+            else:
+                yield engine
             group.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
 
 
 class KubernetesEngine:
@@ -128,6 +136,9 @@ class KubernetesEngine:
             api, Source(path=collection("pods", scope), shape=Pod, label_selector=names.ALLOCATION), pace=pace
         )
         self._node_informer = Informer(api, Source(path=collection("nodes"), shape=KubeNode), pace=pace)
+        self._unmapped: str | None = None
+        """What is said of devices without a name; None: the nodes have changed since."""
+        self._node_informer.store.listen(lambda _key, _was, _is: self._nodes_changed())
         self._neighbour_informer = Informer(
             api,
             Source(
@@ -163,6 +174,7 @@ class KubernetesEngine:
                 for informer in self._informers():
                     group.start_soon(informer.run)
                 group.start_soon(self._caretaker.run)
+                group.start_soon(Sweeper(self.api, self.settings, system_clock).run)
                 group.start_soon(self._metering.run, lambda: self._observed_once)
 
     def _informers(
@@ -229,7 +241,7 @@ class KubernetesEngine:
                 raise
             return
         if answer:
-            self.pods.put(msgspec.json.decode(answer, type=Pod))
+            self.pods.put(decode(answer, Pod))
 
     async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
         """Mark an allocation as stopped, which nothing undoes, and begin to end its pod."""
@@ -282,10 +294,17 @@ class KubernetesEngine:
         return Observation(
             version=self._version,
             allocations=tuple(self._observe_one(record, now) for record in self._live_records.all()),
-            notices=tuple(
-                str(informer.problem) for informer in self._informers() if informer.problem is not None
-            ),
+            notices=self._notices(),
         )
+
+    def _notices(self) -> tuple[str, ...]:
+        problems = [str(one.problem) for one in self._informers() if one.problem is not None]
+        if self._unmapped is None:
+            self._unmapped = unmapped_devices(self._node_informer.store.all(), self.settings)
+        return (*problems, self._unmapped) if self._unmapped else tuple(problems)
+
+    def _nodes_changed(self) -> None:
+        self._unmapped = None
 
     def _observe_one(self, record: Record, now: float) -> Observed:
         key = record.metadata.key
@@ -389,7 +408,7 @@ class KubernetesEngine:
     async def _read_pod(self, key: Key) -> Pod | None:
         """Return a pod as it is now, not as it was when we last heard of it."""
         try:
-            pod = msgspec.json.decode(await self.api.get(path_of("pods", key)), type=Pod)
+            pod = decode(await self.api.get(path_of("pods", key)), Pod)
         except NotFoundError:
             return None
         self.pods.put(pod)

@@ -13,6 +13,7 @@ from websockets.typing import Subprotocol
 
 from yunhe.infrastructure.contract.model import ExecRequest
 from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.objects import path_of
 from yunhe.infrastructure.kubernetes.shapes import Key
@@ -135,7 +136,7 @@ class KubernetesSession:
 
 
 def _exit_code(data: bytes) -> int:
-    outcome = msgspec.json.decode(data, type=_Outcome)
+    outcome = decode(data, _Outcome)
     if outcome.status == "Success":
         return 0
     for cause in outcome.details.causes if outcome.details is not None else ():

@@ -3,6 +3,7 @@
 import msgspec
 
 from yunhe.infrastructure.contract.model import Account, Description, Isolation, Power, Quota
+from yunhe.infrastructure.kubernetes.answers import decode, unreadable
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.discovery import served
 from yunhe.infrastructure.kubernetes.objects import Body, collection
@@ -33,8 +34,10 @@ class ServerVersion(Shape, frozen=True):
     @property
     def number(self) -> tuple[int, int]:
         """The version as numbers; a provider's ``29+`` is 29."""
-        digits = "".join(letter for letter in self.minor if letter.isdigit())
-        return (int(self.major or 0), int(digits or 0))
+        major, minor = (
+            "".join(letter for letter in part if letter.isdecimal()) for part in (self.major, self.minor)
+        )
+        return (int(major or 0), int(minor or 0))
 
 
 class Facts(Shape, frozen=True):
@@ -90,9 +93,25 @@ class SelfReview(Shape, frozen=True):
     status: SelfStatus = SelfStatus()
 
 
+class AccessStatus(Shape, frozen=True):
+    """Whether something is allowed."""
+
+    allowed: bool = False
+
+
+class AccessReview(Shape, frozen=True):
+    """The question of what we may do, answered."""
+
+    status: AccessStatus = AccessStatus()
+
+
 async def read_version(api: Api) -> ServerVersion:
     """Return which version the API server is."""
-    return msgspec.json.decode(await api.get("/version"), type=ServerVersion)
+    body = await api.get("/version")
+    version = decode(body, ServerVersion)
+    if not version.git_version:
+        raise unreadable(body, ValueError("it tells no version"))
+    return version
 
 
 async def find_out(api: Api) -> Facts:
@@ -123,7 +142,7 @@ async def may(api: Api, verb: str, resource: str, *, subresource: str = "", name
         "spec": {"resourceAttributes": attributes},
     }
     answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
-    return bool(msgspec.json.decode(answer)["status"].get("allowed", False))
+    return decode(answer, AccessReview).status.allowed
 
 
 def describe(facts: Facts, settings: Settings) -> Description:
@@ -145,7 +164,7 @@ async def who_am_i(api: Api) -> str:
     """Return who we are to the cluster."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await api.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
-    return msgspec.json.decode(answer, type=SelfReview).status.user_info.username
+    return decode(answer, SelfReview).status.user_info.username
 
 
 async def read_account(api: Api, settings: Settings) -> Account:
@@ -157,7 +176,7 @@ async def read_account(api: Api, settings: Settings) -> Account:
         return Account(identity=identity)
     mine = (
         quota
-        for quota in msgspec.json.decode(body, type=QuotaList).items
+        for quota in decode(body, QuotaList).items
         if settings.namespace or quota.metadata.namespace.startswith(f"{settings.prefix}-")
     )
     return Account(

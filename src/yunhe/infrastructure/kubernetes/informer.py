@@ -6,6 +6,7 @@ new list, compared with what is held: what vanished is told as gone. A silence l
 connection. Between two attempts there is always a pause, longer each time until one has lived.
 """
 
+import logging
 import random
 from typing import Generic, TypeVar
 
@@ -20,6 +21,8 @@ from yunhe.infrastructure.kubernetes.watch import PAGE, Decoder, Event, Source, 
 from yunhe.kernel.errors import InvalidInputError, PoolUnreachableError, YunheError
 
 T = TypeVar("T", bound=Object)
+
+log = logging.getLogger(__name__)
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +93,10 @@ class Informer(Generic[T]):
                 self._note(error)
             except YunheError as error:
                 self._note(error)
+            except Exception as error:
+                # What one object makes us do wrong must not end the watch of all: it is said, and tried again.
+                log.exception("watch failed, will be repeated", extra={"path": self._source.path})
+                self._note(PoolUnreachableError(f"{self._source.path} cannot be followed: {error!r}."))
             lived = anyio.current_time() - began_at >= self._pace.lives_after_s
             brought = self._version not in ("", began_version)
             await anyio.sleep(max(pause_s, self._pause_s(good=lived or brought)))

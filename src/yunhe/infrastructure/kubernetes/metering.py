@@ -1,6 +1,6 @@
 """Samples what runs and keeps its meters; the counters are written on each pod, so that they outlive this process."""
 
-import contextlib
+import logging
 import time
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import Meters, UsageMinute
 from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.meters import Meter, Minutes
 from yunhe.infrastructure.kubernetes.objects import path_of
@@ -26,6 +27,8 @@ from yunhe.infrastructure.kubernetes.store import Store
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId
+
+log = logging.getLogger(__name__)
 
 
 class Metering:
@@ -45,8 +48,12 @@ class Metering:
         while True:
             if wanted():
                 # What is missed is counted as such, see gap_ms.
-                with contextlib.suppress(YunheError):
+                try:
                     await self.sample()
+                except YunheError:
+                    pass
+                except Exception:
+                    log.exception("usage could not be sampled, will be again")
             await anyio.sleep(self._every_s)
 
     async def sample(self) -> None:
@@ -97,7 +104,7 @@ class Metering:
         if meter is None:
             held = pod.metadata.annotations.get(names.METERS)
             allocation_id = AllocationId(pod.metadata.annotations.get(names.ALLOCATION, ""))
-            meter = Meter(allocation_id, msgspec.json.decode(held, type=Meters) if held else Meters())
+            meter = Meter(allocation_id, decode(held, Meters) if held else Meters())
             self._meters[pod.metadata.key] = meter
         return meter
 

@@ -63,6 +63,23 @@ def catalogue_of(nodes: Iterable[KubeNode], settings: Settings) -> Catalogue:
     )
 
 
+def unmapped_devices(nodes: Iterable[KubeNode], settings: Settings) -> str:
+    """Say which devices of the nodes nobody can ask for, as no option names them, and how to; empty: none."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        mapped = settings.accelerators_of(node.metadata.labels)
+        for name, text in node.status.allocatable.items():
+            if "/" in name and name not in mapped and millis(text):
+                found[name] = found.get(name, 0) + millis(text) // 1000
+    if not found:
+        return ""
+    shown = ", ".join(f"{count} × {name}" for name, count in sorted(found.items()))
+    return (
+        f"{shown}: no job can ask for what has no name here. Add the pool with --option "
+        f"accelerators={','.join(f'KIND={name}' for name in sorted(found))}, KIND being what tasks call it."
+    )
+
+
 def requested(containers: Iterable[Container], kinds: dict[str, str]) -> Resources:
     """Return what containers have asked for together; *kinds* names each extended resource."""
     total = Resources()

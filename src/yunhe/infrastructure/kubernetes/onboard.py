@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
+from yunhe.infrastructure.kubernetes.answers import NotKubernetesError, decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.facts import ServerVersion, find_out, may, read_version, who_am_i
 from yunhe.infrastructure.kubernetes.kubeconfig import Access, read_access
+from yunhe.infrastructure.kubernetes.nodes import unmapped_devices
 from yunhe.infrastructure.kubernetes.objects import collection, pod_body
 from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes.shapes import KubeNode
+from yunhe.infrastructure.kubernetes.watch import PAGE, Page
 from yunhe.kernel.errors import ForbiddenError, NotFoundError, UnauthenticatedError, YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -84,6 +88,15 @@ async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> 
         yield Check(step="reachable", ok=True)
         yield _not_known(access, error)
         return
+    except NotKubernetesError as error:
+        yield Check(step="reachable", ok=True)
+        yield Check(
+            step="is Kubernetes",
+            ok=False,
+            detail=f"{access.server} answers, but not as an API server does. {error.problem}",
+            remedy=f"Correct the address of {access.name} in the kubeconfig, or sign in to the proxy before it: kubectl version should work with the same file and context.",
+        )
+        return
     except YunheError as error:
         yield Check(
             step="reachable",
@@ -107,6 +120,8 @@ async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> 
     yield await _check_permissions(api, settings, user)
     step.name = "pod admitted"
     yield await _check_admission(api, settings)
+    step.name = "devices"
+    yield await _check_devices(api, settings)
     step.name = "usage"
     facts = await find_out(api)
     yield Check(step="usage", ok=True, detail=f"from {facts.usage}")
@@ -185,6 +200,14 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
             remedy="An admission rule of the cluster refuses our pods: exempt our namespaces, or choose another image.",
         )
     return Check(step="pod admitted", ok=True, detail=settings.image)
+
+
+async def _check_devices(api: Api, settings: Settings) -> Check:
+    """Name the devices that the options leave out; the rest of the cluster serves without them."""
+    body = await api.get(collection("nodes"), {"limit": str(PAGE)})
+    nodes = decode(body, Page[KubeNode]).items or []
+    kinds = ", ".join(rule.kind for rule in settings.accelerators)
+    return Check(step="devices", ok=True, detail=unmapped_devices(nodes, settings) or kinds or "none")
 
 
 def roles(settings: Settings, user: str) -> str:

@@ -6,12 +6,13 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import Ending, Meters, Observed, Phase
 from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.objects import GRACE_S, RecordState
 from yunhe.infrastructure.kubernetes.quantities import mib, millis
 from yunhe.infrastructure.kubernetes.settings import Settings
 from yunhe.infrastructure.kubernetes.shapes import ContainerStatus, Pod, PodStatus, Record, Terminated
 from yunhe.infrastructure.kubernetes.wrapper import TIMED_OUT, read_note
-from yunhe.kernel.errors import ConflictError
+from yunhe.kernel.errors import ConflictError, PoolUnreachableError
 from yunhe.kernel.ids import AllocationId, NodeId
 from yunhe.kernel.resources import Accelerators, Resources
 
@@ -120,14 +121,14 @@ def allocation_of(record: Record) -> AllocationId:
 
 def first_step(record: Record) -> str:
     """Return the step that a container begins with."""
-    steps = msgspec.json.decode(record.metadata.annotations.get(names.STEPS, "[]"), type=list[str])
+    steps = decode(record.metadata.annotations.get(names.STEPS, "[]"), list[str])
     return steps[0] if steps else ""
 
 
 def final_of(pod: Pod) -> Final | None:
     """Return what was written on a pod when it was over."""
     text = pod.metadata.annotations.get(names.FINAL)
-    return msgspec.json.decode(text, type=Final) if text else None
+    return decode(text, Final) if text else None
 
 
 def observed(record: Record, pod: Pod | None, progress: Progress, settings: Settings, now: float) -> Observed:
@@ -331,4 +332,7 @@ def resources_of(pod: Pod, settings: Settings) -> Resources | None:
 
 def epoch(text: str | None) -> float | None:
     """Return the API's time in seconds since the epoch; what never was, runtimes tell as the epoch itself."""
-    return (datetime.fromisoformat(text).timestamp() or None) if text else None
+    try:
+        return (datetime.fromisoformat(text).timestamp() or None) if text else None
+    except ValueError:
+        raise PoolUnreachableError(f"The cluster tells the time {text!r}, which is none.") from None

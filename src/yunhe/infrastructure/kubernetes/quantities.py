@@ -3,6 +3,8 @@
 import re
 from decimal import Decimal
 
+from yunhe.kernel.errors import PoolUnreachableError
+
 _QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]+|[+-]?[0-9]+\.)(?:[eE]([+-]?[0-9]+)|([a-zA-Z]*))")
 _SCALES = {
     "": Decimal(1),
@@ -26,10 +28,10 @@ MIB = 2**20
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return a quantity as a number; one that is none raises ``ValueError`` with its text."""
+    """Return a quantity as a number; one that is none raises ``PoolUnreachableError`` with its text."""
     match = _QUANTITY.fullmatch(text)
     if match is None or (match[3] or "") not in _SCALES:
-        raise ValueError(f"{text!r} is not a quantity of Kubernetes")
+        raise PoolUnreachableError(f"The cluster tells {text!r}, which is not a quantity of Kubernetes.")
     number = Decimal(match[1])
     return number.scaleb(int(match[2])) if match[2] else number * _SCALES[match[3] or ""]
 

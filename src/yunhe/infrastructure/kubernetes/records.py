@@ -9,13 +9,14 @@ them away, and a pod that somebody makes late, or too late, starts nothing.
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from yunhe.infrastructure.contract.model import LaunchOrder, Upload
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError
+from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError, decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.informer import Informer
 from yunhe.infrastructure.kubernetes.objects import (
@@ -92,7 +93,7 @@ class Records:
     async def read(self, key: Key) -> Record | None:
         """Return a record as it is now."""
         try:
-            return msgspec.json.decode(await self._api.get(path_of("configmaps", key)), type=Record)
+            return decode(await self._api.get(path_of("configmaps", key)), Record)
         except NotFoundError:
             return None
 
@@ -103,7 +104,7 @@ class Records:
             return held[0]
         label = {"labelSelector": f"{names.ALLOCATION}={names.label_value(allocation_id)}"}
         body = await self._api.get(collection("configmaps", self._settings.namespace), label)
-        found = msgspec.json.decode(body, type=RecordList).items
+        found = decode(body, RecordList).items
         mine = [record for record in found if allocation_of(record) == allocation_id]
         return min(mine, key=lambda record: record.metadata.key == self.mark_key(allocation_id), default=None)
 
@@ -123,7 +124,7 @@ class Records:
     async def command(self, key: Key, token: int, change: Change) -> Record:
         """Change a record on behalf of *token*; a lower one than it has seen is refused and changes nothing."""
         while True:
-            record = msgspec.json.decode(await self._api.get(path_of("configmaps", key)), type=Record)
+            record = decode(await self._api.get(path_of("configmaps", key)), Record)
             self.fence(record, token)
             wanted = change(record)
             if wanted is None and token == token_of(record):
@@ -151,7 +152,7 @@ class Records:
             }
         }
         answer = await self._api.patch(path_of("configmaps", record.metadata.key), body)
-        return self._keep(msgspec.json.decode(answer, type=Record))
+        return self._keep(decode(answer, Record))
 
     async def _create_unless_marked(self, body: dict[str, Any], order: LaunchOrder | Upload) -> Record | None:
         """Make a record, released at once where a stop was here first; None if there is one."""
@@ -179,7 +180,7 @@ class Records:
             # Somebody has removed the namespace since we made it.
             self._ready_namespaces.discard(namespace)
             raise
-        return self._keep(msgspec.json.decode(answer, type=Record))
+        return self._keep(decode(answer, Record))
 
     def _keep(self, record: Record) -> Record:
         """Let what we wrote be seen at once by whoever observes."""
@@ -227,4 +228,10 @@ def stopped(stop_by: float) -> dict[str, Any]:
 
 def released() -> dict[str, Any]:
     """Return the change that leaves nothing but the mark."""
-    return NO_SCRIPTS | {"metadata": {"labels": {names.STATE: RecordState.RELEASED}}}
+    now = datetime.now(tz=UTC).isoformat(timespec="seconds")
+    return NO_SCRIPTS | {
+        "metadata": {
+            "labels": {names.STATE: RecordState.RELEASED},
+            "annotations": {names.RELEASED_AT: now},
+        }
+    }

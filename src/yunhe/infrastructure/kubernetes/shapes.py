@@ -16,6 +16,8 @@ class Meta(Shape, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
+    """Grows with each change of the specification; 0: the cluster is too old to say."""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
@@ -121,6 +123,8 @@ class Condition(Shape, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
+    observed_generation: int = 0
+    """Which version of the specification it speaks of; 0: the cluster is too old to say."""
 
 
 class PodStatus(Shape, frozen=True):

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 
 from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.meters import Sample
 from yunhe.infrastructure.kubernetes.phases import epoch
@@ -164,8 +165,8 @@ class Stats:
                     body = await self._api.get(
                         f"/api/v1/nodes/{node}/proxy/stats/summary", within_s=STATS_WITHIN_S
                     )
-                    summary = msgspec.json.decode(body, type=Summary)
-                except (YunheError, msgspec.MsgspecError):
+                    summary = decode(body, Summary)
+                except YunheError:
                     return  # the gap is counted as such, see gap_ms
                 _take_summary(node, summary, reading)
 
@@ -177,8 +178,8 @@ class Stats:
     async def _read_metrics(self, nodes: set[str]) -> Reading:
         base = "/apis/metrics.k8s.io/v1beta1"
         label = {"labelSelector": names.ALLOCATION}
-        of_nodes = msgspec.json.decode(await self._api.get(f"{base}/nodes"), type=NodeMetricsList)
-        of_pods = msgspec.json.decode(await self._api.get(f"{base}/pods", label), type=PodMetricsList)
+        of_nodes = decode(await self._api.get(f"{base}/nodes"), NodeMetricsList)
+        of_pods = decode(await self._api.get(f"{base}/pods", label), PodMetricsList)
         reading = Reading({}, {})
         for node in of_nodes.items:
             if node.metadata.name in nodes:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from yunhe.infrastructure.kubernetes import names
+from yunhe.infrastructure.kubernetes.answers import decode
 from yunhe.infrastructure.kubernetes.client import Api
 from yunhe.infrastructure.kubernetes.logs import read_log
 from yunhe.infrastructure.kubernetes.phases import has_run, is_over
@@ -27,7 +27,7 @@ class Tap:
         self.step = ""
         self.scope = anyio.CancelScope()
         self.allocation_id = record.metadata.annotations[names.ALLOCATION]
-        self._steps = msgspec.json.decode(record.metadata.annotations.get(names.STEPS, "[]"), type=list[str])
+        self._steps = decode(record.metadata.annotations.get(names.STEPS, "[]"), list[str])
 
     def heard(self, marks: StepMarks, log_bytes: int) -> bool:
         """Take in how far the log has come; return whether others should know at once."""

@@ -14,7 +14,7 @@ import msgspec
 from yunhe.infrastructure.contract.archives import check_paths, read_archive
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError
+from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, decode
 from yunhe.infrastructure.kubernetes.client import JSON, Api
 from yunhe.infrastructure.kubernetes.objects import Body, RecordState, collection, path_of
 from yunhe.infrastructure.kubernetes.phases import allocation_of, state_of
@@ -96,7 +96,7 @@ class Uploads:
         namespace = record.metadata.namespace
         label = {"labelSelector": f"{names.PIECE_OF}={names.label_value(allocation_of(record))}"}
         body = await self._api.get(collection("configmaps", namespace), label, accept=NAMES_ONLY)
-        for piece in msgspec.json.decode(body, type=BareList).items or ():
+        for piece in decode(body, BareList).items or ():
             try:
                 await self._api.delete(path_of("configmaps", (namespace, piece.metadata.name)))
             except NotFoundError:

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 import httpx
 import msgspec
 
-from yunhe.infrastructure.kubernetes.answers import Status
+from yunhe.infrastructure.kubernetes.answers import Status, decode, unreadable
 from yunhe.infrastructure.kubernetes.shapes import Bare, ListMeta, Object
 from yunhe.kernel.errors import PoolUnreachableError, YunheError
 
@@ -50,36 +50,37 @@ class Decoder(Generic[T]):
     def __init__(self, shape: type[T]) -> None:
         self._event = msgspec.json.Decoder(Event)
         self._object = msgspec.json.Decoder(shape)
-        self._bare = msgspec.json.Decoder(Bare)
-        self._status = msgspec.json.Decoder(Status)
         self._page = msgspec.json.Decoder(Page[shape])
 
     def event(self, line: bytes) -> Event:
         """Return the event on a line; a line that is none means that the stream cannot be trusted any more."""
         try:
             return self._event.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PoolUnreachableError(f"The watch sent what is no event: {error}.") from None
 
     def object(self, event: Event) -> T:
         """Return the object of an event."""
         try:
             return self._object.decode(event.object)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise YunheError(f"An object of the cluster has a form that is not known: {error}.") from None
 
     def bookmark(self, event: Event) -> tuple[str, bool]:
         """Return a bookmark's version, and whether all that was there has been sent."""
-        metadata = self._bare.decode(event.object).metadata
+        metadata = decode(bytes(event.object), Bare).metadata
         return metadata.resource_version, metadata.annotations.get(INITIAL_EVENTS_END) == "true"
 
     def status(self, event: Event) -> Status:
         """Return what went wrong inside the stream."""
-        return self._status.decode(event.object)
+        return decode(bytes(event.object), Status)
 
     def page(self, body: bytes) -> Page[T]:
         """Return a page of a list."""
-        return self._page.decode(body)
+        try:
+            return self._page.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise unreadable(body, error) from None
 
 
 async def lines(response: httpx.Response) -> AsyncIterator[bytes]:

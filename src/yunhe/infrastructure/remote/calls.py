@@ -60,6 +60,9 @@ class Calls:
     def __init__(self, manifest: Manifest, channels: Channels) -> None:
         self._manifest = manifest
         self._channels = channels
+        self._asking = anyio.Semaphore(manifest.limits.calls)
+        self._streaming = anyio.Semaphore(manifest.limits.calls)
+        """Apart, so that whoever reads slowly keeps no command waiting."""
 
     @property
     def timeout_s(self) -> float:
@@ -71,7 +74,7 @@ class Calls:
         patience = Patience()
         while True:
             try:
-                async with self._speaking() as instance:
+                async with self._speaking(None if wait_s else self._asking) as instance:
                     call = instance.method(name, "unary_unary")
                     timeout_s = self.timeout_s + wait_s
                     return await call(request, timeout=timeout_s, metadata=instance.metadata)
@@ -81,13 +84,22 @@ class Calls:
                 await patience.or_give_up(interrupted)
 
     async def read(
-        self, name: str, request: Callable[[], Message], answer: type[R], *, within_s: float
+        self,
+        name: str,
+        request: Callable[[], Message],
+        answer: type[R],
+        *,
+        within_s: float,
+        waits: bool = False,
     ) -> AsyncGenerator[R, None]:
-        """Yield the plugin's messages; *request* is made anew for each attempt, so that it goes on where it was."""
+        """Yield the plugin's messages; *request* is made anew for each attempt, so that it goes on where it was.
+
+        One that mostly *waits* for what is yet to happen takes no room from the others.
+        """
         patience = Patience()
         while True:
             try:
-                async with self._speaking() as instance:
+                async with self._speaking(None if waits else self._streaming) as instance:
                     call = instance.method(name, "unary_stream")(
                         request(), timeout=within_s, metadata=instance.metadata
                     )
@@ -106,10 +118,12 @@ class Calls:
                 await patience.or_give_up(interrupted)
 
     @asynccontextmanager
-    async def converse(self, name: str, first: Message, *, within_s: float) -> AsyncGenerator[Conversation]:
+    async def converse(
+        self, name: str, first: Message, *, within_s: float, waits: bool = False
+    ) -> AsyncGenerator[Conversation]:
         """Hold a conversation that begins with *first*; leaving the block ends it. It is not repeated."""
         try:
-            async with self._speaking() as instance:
+            async with self._speaking(None if waits else self._streaming) as instance:
                 conversation = Conversation(
                     instance.method(name, "stream_stream"), within_s=within_s, metadata=instance.metadata
                 )
@@ -122,15 +136,36 @@ class Calls:
             raise _silence(interrupted) from None
 
     @asynccontextmanager
-    async def _speaking(self) -> AsyncGenerator[Instance]:
-        """Use an instance that has agreed to our contract; its refusals are raised as the errors they were."""
-        async with self._channels.current() as instance:
+    async def _speaking(self, room: anyio.Semaphore | None) -> AsyncGenerator[Instance]:
+        """Use an instance that has agreed to our contract; its refusals are raised as the errors they were.
+
+        With *room*, no more at once than its manifest lets us, whatever the plugin itself makes of that number.
+        """
+        async with self._place_in(room), self._channels.current() as instance:
             try:
                 if not instance.negotiated:
                     await self._negotiate(instance)
                 yield instance
             except grpc.aio.AioRpcError as error:
                 raise told(error, self._manifest.name) from None
+
+    @asynccontextmanager
+    async def _place_in(self, room: anyio.Semaphore | None) -> AsyncGenerator[None]:
+        if room is None:
+            yield
+            return
+        try:
+            with anyio.fail_after(self.timeout_s):
+                await room.acquire()
+        except TimeoutError:
+            raise PoolUnreachableError(
+                f"The plugin {self._manifest.name} was busy with {self._manifest.limits.calls} calls for {self.timeout_s:g} s.",
+                remedy="Find out what keeps it, or let its manifest allow more at once: limits.calls.",
+            ) from None
+        try:
+            yield
+        finally:
+            room.release()
 
     async def _negotiate(self, instance: Instance) -> None:
         request = engine_pb2.DescribePluginRequest(contracts=[CONTRACT_VERSION])

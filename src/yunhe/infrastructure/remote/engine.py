@@ -93,7 +93,7 @@ class RemoteEngine:
             )
 
         async for chunk in self._calls.read(
-            "Resources/ReadLogs", request, pb.LogChunk, within_s=READ_WITHIN_S
+            "Resources/ReadLogs", request, pb.LogChunk, within_s=READ_WITHIN_S, waits=follow
         ):
             offset = chunk.offset + len(chunk.data)
             yield LogChunk(offset=chunk.offset, data=chunk.data)
@@ -184,7 +184,9 @@ class RemoteEngine:
             target=self._target, allocation_id=allocation_id, request=to_message(request, pb.ExecRequest)
         )
         first = pb.ExecMessage(start=start)
-        async with self._calls.converse("Resources/Exec", first, within_s=EXEC_WITHIN_S) as conversation:
+        async with self._calls.converse(
+            "Resources/Exec", first, within_s=EXEC_WITHIN_S, waits=True
+        ) as conversation:
             session = RemoteSession(conversation)
             await session.started()
             yield session

@@ -36,7 +36,7 @@ def _cluster(pool: Pool) -> Vertex:
         id=pool.id,
         kind=VertexKind.CLUSTER,
         name=pool.spec.name,
-        state=pool.state,
+        state=pool.standing,
         reason=pool.reason,
         attributes={name: value for name, value in known.items() if value},
         seen_at=pool.seen_at,
@@ -56,8 +56,8 @@ def _node(pool: Pool, node: PoolNode) -> Vertex:
 
 def node_state(pool: Pool, node: PoolNode) -> str:
     """Return whether a node takes new work, and what keeps it from doing so if not."""
-    if pool.state is not PoolState.READY:
-        return pool.state
+    if pool.drained or pool.state is not PoolState.READY:
+        return pool.standing
     if node.cordoned:
         return "cordoned"
     return "ready" if node.ready else "not ready"

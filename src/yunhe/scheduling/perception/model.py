@@ -181,7 +181,7 @@ class Vertex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: VertexKind
     name: str
     state: str = ""
-    """Of a cluster or node: ``ready``, ``draining``, ``cordoned``, ``offline`` …"""
+    """Of a cluster or node: ``ready``, ``ready, drained``, ``cordoned``, ``offline`` …"""
     reason: str = ""
     attributes: dict[str, str] = {}
     """What does not change from look to look: engine, version, region, powers …"""

@@ -32,6 +32,8 @@ def _why_not(pool: Pool) -> str:
     """Say why a pool takes no new work; empty: it does."""
     if pool.state is not PoolState.READY:
         return f"{pool.state}: {pool.reason}".removesuffix(": ")
+    if pool.drained:
+        return "drained by an operator"
     if pool.nodes and all(node.cordoned for node in pool.nodes):
         return "every node is cordoned"
     return ""

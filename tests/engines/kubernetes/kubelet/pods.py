@@ -261,6 +261,9 @@ class PodWorker:
         wanted = {spec["name"]: spec.get("resources", {}) for spec in self.pod["spec"]["containers"]}
         changed = [one for one in self._mains if wanted[one.spec["name"]] != one.resources and one.is_running]
         if not changed:
+            if self._conditions.resize:  # what was asked for and refused is not asked for any more
+                self._conditions.resize = {}
+                await self._report()
             return
         refused = await self._room(self)
         if refused is not None:
