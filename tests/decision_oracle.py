@@ -263,7 +263,7 @@ def cost_per_hour(demand: Demand, snapshot: Snapshot, pool: int, alternative: in
 
 def _kwh(demand: Demand, snapshot: Snapshot, pool: int, alternative: int) -> float | None:
     facts, ask = snapshot.pools[pool], demand.alternatives[alternative].resources
-    if facts.energy is None:
+    if facts.energy is None or facts.energy.watts_per_core is None:
         return None
     hours, _ = hours_in(demand, snapshot, pool)
     watts = facts.energy.watts_per_core * facts.energy.pue * ask.cpu_millis / 1000 * demand.members
