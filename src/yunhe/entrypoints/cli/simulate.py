@@ -1,5 +1,7 @@
 """``yunhe simulate``: what would happen, and what another policy would have done."""
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,20 +96,11 @@ def simulate(  # noqa: PLR0913 - one option each
             else workloads.read(workload, kind, limit=tasks, seed=seed)
         )
     failures = [failure_of(text, snapshot) for text in fail or ()]
-    with _progress() as bar:
-        for one in policy or ([None] if recorded else [Policy.BALANCED]):
-            job = bar.add_task(f"{wanted.name} · {one or 'as asked'}", total=len(wanted.tasks))
+    for one in policy or ([None] if recorded else [Policy.BALANCED]):
+        with _told(f"{wanted.name} · {one or 'as asked'}", len(wanted.tasks)) as progress:
             reports.append(
-                play(
-                    wanted,
-                    snapshot,
-                    one,
-                    platform=platform,
-                    failures=failures,
-                    progress=lambda done, _, job=job: bar.update(job, completed=done),
-                )
+                play(wanted, snapshot, one, platform=platform, failures=failures, progress=progress)
             )
-            bar.update(job, completed=len(wanted.tasks))
     if output is Format.JSON:
         print_json(reports)
     else:
@@ -122,9 +115,8 @@ def _play_graphs(path: Path | None, seed: int, output: Format) -> None:
     if path is None:
         raise InvalidInputError("No stream is named.", remedy="Name a folder or a .tar.gz in Virne's form.")
     stream = read_stream(path)
-    with _progress() as bar:
-        job = bar.add_task(stream.name, total=len(stream.graphs))
-        found = replay(stream, seed=seed, progress=lambda done, _: bar.update(job, completed=done))
+    with _told(stream.name, len(stream.graphs)) as progress:
+        found = replay(stream, seed=seed, progress=progress)
     if output is Format.JSON:
         print_json(found)
         return
@@ -229,9 +221,10 @@ def _bars(shares: tuple[float, ...], bars: str) -> str:
     return "".join(bars[round(share / most * (len(bars) - 1))] for share in shares)
 
 
-def _progress() -> Progress:
-    """Return a bar that shows on a terminal only."""
-    return Progress(
+@contextmanager
+def _told(what: str, total: int) -> Generator[Callable[[int, int], None]]:
+    """Show how far *what* is, on a terminal only; the block is given what to tell it with."""
+    with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -239,4 +232,6 @@ def _progress() -> Progress:
         console=err(),
         transient=True,
         disable=not err().is_terminal,
-    )
+    ) as bar:
+        job = bar.add_task(what, total=total)
+        yield lambda done, _: bar.update(job, completed=done)
