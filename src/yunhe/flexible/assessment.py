@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from yunhe.flexible.estimators import Question, fixed_ratio
-from yunhe.flexible.margin import Step, walk_forward
+from yunhe.flexible.margin import Step, limits_with_margin, walk_forward
 from yunhe.flexible.packing import Limits, Load, first_fit, host_usage, limits_at
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome, Schedule, Window, judge, windows
 from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Trace
@@ -163,10 +163,10 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         sizes = np.array([memory.get(name, 0.0) for name in window.instances])
         for ratio, run in runs.items():
             load = fixed_ratio(ratio).load(window.history, Question(request.stated, hosts.cores))
-            _place_both(run, window, load, hosts, (hosts.cores, sizes))
+            _place_both(run, window, load, hosts, (None, sizes))
         for stated, step in walk.steps.items():
             load = step.rule.load(window.history, Question(stated, hosts.cores))
-            _place_both(flexible[stated], window, load, hosts, (hosts.cores / step.choice.margin, sizes))
+            _place_both(flexible[stated], window, load, hosts, (step.choice.margin, sizes))
         last = walk.steps[request.stated]
         progress(done, total)
     if last is None:
@@ -223,18 +223,28 @@ def _memory_requests(trace: Trace, hosts: HostShape) -> dict[str, float]:
     return dict(zip(trace.instances, sizes.tolist(), strict=True))
 
 
-def _place_both(run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float, Floats]) -> None:
-    """Place on the given hosts and on as many as it takes; memory is never overcommitted."""
-    limit, memory = terms
+def _place_both(
+    run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float | None, Floats]
+) -> None:
+    """Place on the given hosts and on as many as it takes, with the margin given or as the load stands.
+
+    Memory is never overcommitted.
+    """
+    margin, memory = terms
     bound = hosts.memory_mib > 0
     if bound:
         load = replace(
             load,
             size=np.vstack([load.size, memory[None, :]]),
             weights=np.vstack([load.weights.reshape(-1, len(memory)), memory[None, :]]),
+            firm=1,
         )
     for count, outcomes in ((hosts.count, run.given), (len(window.instances), run.open_ended)):
-        limits = limits_at(np.full(count, limit), load, np.full(count, hosts.cores))
+        limits = (
+            limits_at(np.full(count, hosts.cores), load, np.full(count, hosts.cores))
+            if margin is None
+            else limits_with_margin(count, load, hosts.cores, margin)
+        )
         if bound:
             limits = _with_memory(limits, hosts.memory_mib)
         placement = first_fit(window.order, load, limits)
