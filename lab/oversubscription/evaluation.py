@@ -14,6 +14,7 @@ from yunhe.flexible.margin import Step, Trial, walk_forward
 from yunhe.flexible.packing import first_fit, host_usage, limits_at
 from yunhe.flexible.replay import Outcome, Schedule, Window, judge, place, place_by, windows
 from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
+from yunhe.kernel.errors import InvalidInputError
 
 FEWEST_HOSTS, FEWEST_PER_HOST = 20, 8
 ROOM = 1.25
@@ -81,6 +82,8 @@ def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: O
             _run(result, method, walk.window, on_placement)
         _sweep_ratios(result, walk.window)
         _baseline(result, walk.window)
+    if not result.steps:
+        raise _nothing_to_judge(data)
     result.fixed_hosts = max(2, round(0.6 * result.steps[MAIN][0].outcome.hosts))
     _fixed_hosts(result, windows(traces, data.schedule, seed), most_windows)
     return result
@@ -91,11 +94,16 @@ def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
 
     Decided once, on what is known before the first reported window, with the aligned 99th percentile.
     """
-    window = next(
+    steps = windows(data.traces, data.schedule, seed)
+    after_practice = (
         window
-        for window in windows(data.traces, data.schedule, seed)
-        if window.index >= data.schedule.practice and window.start_s >= (data.tuned_until_s or 0)
+        for window in steps
+        if window.index >= data.schedule.practice
+        and (data.tuned_until_s is None or window.start_s >= data.tuned_until_s)
     )
+    window = next(after_practice, None)
+    if window is None:
+        raise _nothing_to_judge(data)
     sizes = window.history.request
     usual = float(np.quantile(sizes, 0.9, method="higher"))
     many = len(sizes) >= FEWEST_HOSTS * FEWEST_PER_HOST
@@ -115,6 +123,13 @@ def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
     traces = tuple(trace.only(mask) for trace, mask in zip(data.traces, keep, strict=True))
     reason = "so that at least 20 are used" if many else "so that about 8 instances share one"
     return Hosts(float(best), reason, int((~keep[0]).sum())), traces
+
+
+def _nothing_to_judge(data: DataSet) -> InvalidInputError:
+    return InvalidInputError(
+        f"No window is left to judge after {data.schedule.practice} of practice ({profile_text(data.schedule)}).",
+        remedy="It takes at least two instances that report together for longer.",
+    )
 
 
 def _hosts_used(window: Window, estimator: Estimator, cores: float) -> tuple[int, int]:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from lab.oversubscription.causes import MOST, calibrated, cause
 from lab.oversubscription.evaluation import Evaluation, profile_text
 from lab.oversubscription.methods import DEFAULT, MAIN, STATED
-from lab.oversubscription.statistics import hosts_at, violation_rate
+from lab.oversubscription.statistics import hosts_at, percent, violation_rate
 from yunhe.flexible.replay import Outcome
 
 CORE_HOUR_COST = 0.10
@@ -14,8 +15,6 @@ CORE_HOUR_COST = 0.10
 
 PAPER_VCPUS = (29_320, 65_166)
 PAPER_UTILISATION = (0.162, 0.344)
-LEAST, MOST = 0.3, 1.5
-"""A realised rate between these multiples of the stated one is called calibrated."""
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -27,11 +26,6 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
     return "\n".join([line(header), "|" + "|".join("-" * (w + 2) for w in widths) + "|", *map(line, body)])
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * share:.{digits}f} %"
 
 
 def set_heading(result: Evaluation) -> str:
@@ -131,7 +125,7 @@ def calibration_table(results: Sequence[Evaluation], seed: int) -> str:
                     percent(stated, 1),
                     f"{percent(rate.value)} [{100 * rate.low:.2f}, {100 * rate.high:.2f}]",
                     f"{ratio:.2f}",
-                    "yes" if LEAST <= ratio <= MOST else "NO",
+                    "yes" if calibrated(rate.value, stated) else "NO",
                     f"{hosts:.1f}",
                     f"{fixed:.1f} hosts" if fixed is not None else "none is that safe",
                     f"{100 * (1 - hosts / fixed):.0f} %" if fixed is not None else "–",
@@ -142,50 +136,13 @@ def calibration_table(results: Sequence[Evaluation], seed: int) -> str:
 
 def misses(results: Sequence[Evaluation]) -> str:
     """Return a sentence on each row outside the band, from the evidence of the walk itself."""
-    lines: list[str] = []
-    for result in results:
-        for stated in STATED:
-            outcomes = result.records[DEFAULT, stated].outcomes
-            rate = sum(one.overloaded for one in outcomes) / sum(one.judged for one in outcomes)
-            if rate < LEAST * stated:
-                lines.append(
-                    f"- {result.data.name} at {percent(stated, 1)}: {_too_careful(result, stated, rate)}"
-                )
-            elif rate > MOST * stated:
-                lines.append(
-                    f"- {result.data.name} at {percent(stated, 1)}: {_too_bold(result, stated, rate)}"
-                )
-    return "\n".join(lines) or "None."
-
-
-def _too_careful(result: Evaluation, stated: float, rate: float) -> str:
-    """Say what one notch denser would have cost."""
-    hosts = np.mean([trial.hosts for trial in result.trials], axis=0)
-    judged = np.sum([trial.judged for trial in result.trials], axis=0)
-    realised = np.sum([trial.overloaded for trial in result.trials], axis=0) / judged
-    mine = float(np.mean([one.hosts for one in result.records[DEFAULT, stated].outcomes]))
-    denser = hosts < mine - 0.5
-    cheapest = float(realised[denser].min()) if denser.any() else float("nan")
-    return (
-        f"realised {percent(rate)}. Hosts come in whole numbers: with {mine:.1f} hosts on average, half a host "
-        f"fewer would have overloaded {percent(cheapest)} at best, over all rules and margins"
-    )
-
-
-def _too_bold(result: Evaluation, stated: float, rate: float) -> str:
-    """Say how concentrated the overload was and how the load had changed."""
-    steps = result.steps[stated]
-    over = np.array([step.outcome.overloaded for step in steps])
-    worst = np.argsort(over)[::-1][:2]
-    growth = [
-        float(steps[i].window.future.sum() / steps[i].window.future.shape[1])
-        / float(steps[i].window.history.series.sum() / steps[i].window.history.slots)
-        for i in worst
+    lines = [
+        f"- {result.data.name} at {percent(stated, 1)}: {why}"
+        for result in results
+        for stated in STATED
+        if (why := cause(result, stated)) is not None
     ]
-    return (
-        f"realised {percent(rate)}. The worst two of {len(steps)} windows hold {over[worst].sum() / over.sum():.0%} "
-        f"of it; their load was {growth[0]:.2f}× and {growth[1]:.2f}× the mean of the profile before them"
-    )
+    return "\n".join(lines) or "None."
 
 
 def fixed_hosts_table(results: Sequence[Evaluation], seed: int) -> str:

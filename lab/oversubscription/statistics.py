@@ -53,3 +53,8 @@ def hosts_at(rate: float, sweep: Sequence[Floats]) -> float | None:
     above, below = realised[first - 1], realised[first]
     share = (above - rate) / (above - below) if above > below else 1.0
     return float(hosts[first - 1] + share * (hosts[first] - hosts[first - 1]))
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * share:.{digits}f} %"

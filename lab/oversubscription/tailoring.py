@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from lab.oversubscription.datasets import DataSet
-from lab.oversubscription.printing import grid, percent
+from lab.oversubscription.printing import grid
+from lab.oversubscription.statistics import percent
 from yunhe.flexible.history import History, history_before
 from yunhe.flexible.pools import Fragmentation, Generation, one_pool, separate_pools
 from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, flavour_waste, recommend

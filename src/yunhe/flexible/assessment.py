@@ -126,9 +126,9 @@ class _Run:
 
 def schedule_for(trace: Trace) -> Schedule:
     """Return the long-lived schedule where the trace lasts long enough for it, else the elastic one."""
-    if trace.duration_s >= (LONG_LIVED.practice + 2) * LONG_LIVED.horizon_s:
+    if trace.duration_s >= LONG_LIVED.least_s:
         return LONG_LIVED
-    if trace.duration_s >= (ELASTIC.practice + 2) * ELASTIC.horizon_s and trace.period_s <= HOUR_S // 4:
+    if trace.duration_s >= ELASTIC.least_s and trace.period_s <= HOUR_S // 4:
         return ELASTIC
     raise InvalidInputError(
         f"The trace lasts {show_duration(trace.duration_s)} with a sample every {show_duration(trace.period_s)}: "
