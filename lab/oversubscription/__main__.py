@@ -11,14 +11,15 @@ from typing import TextIO
 
 from lab.oversubscription.datasets import DataSet, Skipped, failure_text, load_folder, part_of
 from lab.oversubscription.evaluation import Evaluation, evaluate
+from lab.oversubscription.experiment import fixed_hosts_table
 from lab.oversubscription.looked_at import without_looked_at
 from lab.oversubscription.placements import PlacementFile
 from lab.oversubscription.printing import (
     baseline_table,
     calibration_table,
-    fixed_hosts_table,
     method_table,
     misses,
+    ratio_table,
     set_heading,
 )
 from lab.oversubscription.tailoring import flavour_table, pools_table
@@ -55,7 +56,7 @@ def main() -> int:
         file = stack.enter_context(PlacementFile(options.placements)) if options.placements else None
         results = [result for data in sets if (result := _tried(data, options, file, failed))]
     if results:
-        _conclusions(results, sets, options.seed)
+        _conclusions(results, [result.data for result in results], options.seed)
     _not_evaluated(failed, sys.stdout)
     print(f"\nseed {options.seed}; whole run {time.perf_counter() - began:.0f} s")
     return 0 if results else 1
@@ -118,8 +119,10 @@ def _conclusions(results: list[Evaluation], sets: list[DataSet], seed: int) -> N
     print(misses(results))
     print("\n# The published experiment: the same hosts, 1×, 2×, 3× and flexible\n")
     print(fixed_hosts_table(results, seed))
-    print("\n# What is sold and what is used\n")
+    print("\n# What is sold and what is used, without oversubscription\n")
     print(baseline_table(results))
+    print("\n# What fixed ratios do to hosts\n")
+    print(ratio_table(results, seed))
     print("\n# Fixed flavours against tailored sizes (sized on the first half, judged on the second)\n")
     print(flavour_table(sets))
     print("\n# A pool per flavour against one pool (two hardware generations, no overcommitment)\n")
