@@ -1,6 +1,6 @@
 """The published experiment: the same hosts under 1×, 2×, 3× and flexible, and whether its gains are seen here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from lab.oversubscription.methods import DEFAULT, MAIN
 from lab.oversubscription.printing import grid, rate_text, tenant_cost, utilisation
 from lab.oversubscription.statistics import percent, violation_rate
 from yunhe.flexible.replay import Outcome
+from yunhe.flexible.trace import Floats
 
 PAPER_VCPUS = (29_320, 65_166)
 PAPER_UTILISATION = (0.162, 0.344)
@@ -71,30 +72,46 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
     lines: list[str] = []
     for result in results:
         given = result.experiment
-        outcomes, fixed = given.outcomes[DEFAULT], given.outcomes["fixed 3x"]
-        gain = mean_placed(outcomes) / mean_placed(fixed)
-        use = [utilisation(each, given.cores, given.hosts) for each in (fixed, outcomes)]
+        placed = _both(given, lambda one: one.requested)
+        used = _both(given, lambda one: one.used / max(1, one.judged // max(1, one.hosts)))
+        share = used.mean(axis=1) / (given.hosts * given.cores)
+        outcomes = given.outcomes[DEFAULT]
         rate = sum(one.overloaded for one in outcomes) / sum(one.judged for one in outcomes)
         lines.append(
-            f"- {result.data.name}: {100 * (gain - 1):+.0f} % vCPU over 3× at {percent(rate)} violation: the paper's "
-            f"+122 % is {_verdict(gain, PAPER_GAIN, rate, given)}; utilisation {percent(use[0], 1)} → "
-            f"{percent(use[1], 1)}, {use[1] / use[0]:.2f}×: the paper's 2.12× is "
-            f"{_verdict(use[1] / use[0], PAPER_USE_GAIN, rate, given)}"
+            f"- {result.data.name}: {100 * (_gain(placed) - 1):+.0f} % vCPU over 3× at {percent(rate)} violation: the "
+            f"paper's +122 % is {_verdict(placed, PAPER_GAIN, rate, given)}; utilisation {percent(share[0], 1)} → "
+            f"{percent(share[1], 1)}, {_gain(used):.2f}×: the paper's {PAPER_USE_GAIN:.2f}× is "
+            f"{_verdict(used, PAPER_USE_GAIN, rate, given)}"
         )
     return lines
 
 
-def _verdict(gain: float, wanted: float, rate: float, given: Experiment) -> str:
-    """A gain is bounded by the instances there are: where all had a place, it says nothing about what was possible."""
-    if gain >= wanted:
+def _both(given: Experiment, of: Callable[[Outcome], float]) -> Floats:
+    """Return two rows, fixed 3× and flexible, of something in every window."""
+    return np.array([[of(one) for one in given.outcomes[name]] for name in ("fixed 3x", DEFAULT)])
+
+
+def _gain(both: Floats) -> float:
+    fixed, flexible = both.sum(axis=1)
+    return float(flexible / fixed) if fixed else float("inf")
+
+
+def _verdict(both: Floats, wanted: float, rate: float, given: Experiment) -> str:
+    """Return whether a gain is seen; it is bounded by the instances there are.
+
+    A window in which everybody had a place says nothing of what was possible. So a gain is refuted only by windows
+    in which somebody was left, and only where most are such.
+    """
+    if _gain(both) >= wanted:
         near = rate <= MOST * MAIN
         return (
             "**reproduced**" if near else f"reached, **but not at a rate near the stated {percent(MAIN, 0)}**"
         )
-    full = sum(one.placed == there for one, there in zip(given.outcomes[DEFAULT], given.offered, strict=True))
-    if full:
-        return f"**not decidable**: no instance was left to place in {full} of {len(given.offered)} windows"
-    return "**refuted**"
+    placed = np.array([one.placed for one in given.outcomes[DEFAULT]])
+    left = placed < np.array(given.offered)
+    if left.mean() > 0.5 and _gain(both[:, left]) < wanted:
+        return "**refuted**"
+    return f"**not decidable**: no instance was left to place in {int((~left).sum())} of {len(left)} windows"
 
 
 def mean_placed(outcomes: Sequence[Outcome]) -> float:

@@ -20,6 +20,8 @@ STATED = (0.005, 0.01, 0.02, 0.05)
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 SHOWN_RATIOS = (1.0, 2.0, 3.0)
 HEAT_COLUMNS = 48
+ENOUGH_WINDOWS = 14
+"""Placements below which a rate says little: overload comes in a few of them, two weeks of days have most kinds of day."""
 
 
 class HostShape(msgspec.Struct, frozen=True):
@@ -193,8 +195,18 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         heat_hours=schedule.horizon_s / HOUR_S,
         margin=last.choice.margin,
         rule=last.rule.name,
-        notes=notes,
+        notes=(*notes, *_few(len(flexible[request.stated].given))),
     )
+
+
+def _few(judged: int) -> tuple[str, ...]:
+    if judged >= ENOUGH_WINDOWS:
+        return ()
+    note = (
+        f"only {judged} placement{'s were' if judged != 1 else ' was'} judged: too few to show whether a stated overload "
+        f"is kept; {ENOUGH_WINDOWS} or more are needed, so give a longer trace"
+    )
+    return (note,)
 
 
 def _span(seconds: int) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lab.oversubscription.__main__ import main
 from lab.oversubscription.datasets import load_folder, part_of
-from lab.oversubscription.statistics import hosts_at, violation_rate
+from lab.oversubscription.statistics import matched, violation_rate
 
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome
 from yunhe.flexible.trace import Dimension
@@ -182,8 +182,12 @@ def test_a_rate_lies_in_its_interval_and_the_interval_in_what_was_seen():
     assert rate.high <= 0.05
 
 
-def test_hosts_at_a_rate_are_interpolated_and_none_where_it_is_never_reached():
-    sweep = [np.array([[10.0, 20, 100], [20.0, 0, 100]])]
-    assert hosts_at(0.1, sweep) == pytest.approx(15)
-    assert hosts_at(0.3, sweep) == pytest.approx(10)
-    assert hosts_at(0.1, [np.array([[10.0, 20, 100]])]) is None
+def test_hosts_and_loss_at_a_rate_are_interpolated_and_none_where_it_is_never_reached():
+    sweep = [np.array([[10.0, 20, 100, 6, 60], [20.0, 0, 100, 0, 60]])]
+    half = matched(0.1, sweep)
+    assert half is not None
+    assert (half.hosts, half.lost) == (pytest.approx(15), pytest.approx(0.05))
+    least = matched(0.3, sweep)
+    assert least is not None
+    assert (least.hosts, least.lost) == (pytest.approx(10), pytest.approx(0.1))
+    assert matched(0.1, [np.array([[10.0, 20, 100, 6, 60]])]) is None
