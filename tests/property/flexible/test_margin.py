@@ -22,7 +22,8 @@ def evidence(draw: st.DrawFn) -> list[Trial]:
         hosts = np.sort(random.integers(5, 40, shape), axis=1) + random.integers(0, 3, shape)
         rate = np.sort(random.random(shape) ** 6, axis=1)[:, ::-1] * random.uniform(0.5, 1, shape)
         sold = random.uniform(50, 150, shape)
-        trials.append(Trial(hosts.astype(np.float64), sold, rate * hosts * 288, hosts * 288.0))
+        judged = hosts.astype(np.float64) * 288
+        trials.append(Trial(hosts.astype(np.float64), sold, rate * judged, judged))
     return trials
 
 
