@@ -113,7 +113,8 @@ class Budget:
 def limits_with_margin(hosts: int, load: Load, capacity: float, margin: float) -> Limits:
     """Return what equal hosts allow: *margin* times the estimate fits, or else the requests themselves do.
 
-    A margin learned in a bad week must not refuse what cannot overload: nobody uses more than was requested.
+    A margin learned in a bad week must not refuse what cannot overload: but for clocks above nominal, nobody uses more
+    than was requested.
     """
     limits = limits_at(np.full(hosts, capacity / margin), load, np.full(hosts, capacity))
     return replace(limits, requests=np.full(hosts, capacity))
