@@ -4,19 +4,22 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
-from lab.oversubscription.datasets import DataSet, load_folder, part_of
+from lab.oversubscription.datasets import DataSet, Skipped, failure_text, load_folder, part_of
 from lab.oversubscription.evaluation import Evaluation, evaluate
+from lab.oversubscription.experiment import fixed_hosts_table
 from lab.oversubscription.looked_at import without_looked_at
 from lab.oversubscription.placements import PlacementFile
 from lab.oversubscription.printing import (
     baseline_table,
     calibration_table,
-    fixed_hosts_table,
     method_table,
     misses,
+    ratio_table,
     set_heading,
 )
 from lab.oversubscription.tailoring import flavour_table, pools_table
@@ -27,7 +30,7 @@ QUICK_WINDOWS = 12
 
 
 def main() -> int:
-    """Run the lab and return 0, or 1 where there was nothing to run on."""
+    """Run the lab and return 0, or 1 where no set could be evaluated; one that cannot is named with the reason."""
     options = _options()
     folder: Path = options.data
     if not folder.is_dir():
@@ -38,21 +41,43 @@ def main() -> int:
     began = time.perf_counter()
     sets, skipped = load_folder(folder, options.sets)
     sets = [part_of(data, options.share, options.seed) for data in without_looked_at(sets)]
+    failed = [one for one in skipped if one.known_form]
     if not sets:
         print(
             f"✗ No set of a known form in {folder}.\n  → See docs/lab/oversubscription.md.", file=sys.stderr
         )
+        _not_evaluated(failed, sys.stderr)
         return 1
-    unused = ", ".join(one.name for one in skipped)
+    unused = ", ".join(one.name for one in skipped if not one.known_form)
     print(
         f"{len(sets)} sets read in {time.perf_counter() - began:.0f} s; no usage traces in: {unused or '–'}\n"
     )
     with ExitStack() as stack:
         file = stack.enter_context(PlacementFile(options.placements)) if options.placements else None
-        results = [_one_set(data, options, file) for data in sets]
-    _conclusions(results, sets, options.seed)
+        results = [result for data in sets if (result := _tried(data, options, file, failed))]
+    if results:
+        _conclusions(results, [result.data for result in results], options.seed)
+    _not_evaluated(failed, sys.stdout)
     print(f"\nseed {options.seed}; whole run {time.perf_counter() - began:.0f} s")
-    return 0
+    return 0 if results else 1
+
+
+def _tried(
+    data: DataSet, options: argparse.Namespace, file: PlacementFile | None, failed: list[Skipped]
+) -> Evaluation | None:
+    try:
+        return _one_set(data, options, file)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one set, the others are reported
+        failed.append(Skipped(data.name, failure_text(error), known_form=True))
+        return None
+
+
+def _not_evaluated(failed: Sequence[Skipped], out: TextIO) -> None:
+    """Say of every set that should have been in the tables why it is not."""
+    if failed:
+        print("\n# Not evaluated\n", file=out)
+    for one in failed:
+        print(f"- ✗ {one.name}: {one.reason}", file=out)
 
 
 def _options() -> argparse.Namespace:
@@ -94,8 +119,10 @@ def _conclusions(results: list[Evaluation], sets: list[DataSet], seed: int) -> N
     print(misses(results))
     print("\n# The published experiment: the same hosts, 1×, 2×, 3× and flexible\n")
     print(fixed_hosts_table(results, seed))
-    print("\n# What is sold and what is used\n")
+    print("\n# What is sold and what is used, without oversubscription\n")
     print(baseline_table(results))
+    print("\n# What fixed ratios do to hosts\n")
+    print(ratio_table(results, seed))
     print("\n# Fixed flavours against tailored sizes (sized on the first half, judged on the second)\n")
     print(flavour_table(sets))
     print("\n# A pool per flavour against one pool (two hardware generations, no overcommitment)\n")

@@ -12,8 +12,9 @@ from lab.oversubscription.methods import DEFAULT, MAIN, STATED, Method, methods
 from yunhe.flexible.estimators import Estimator, Question, aligned, fixed_ratio
 from yunhe.flexible.margin import Step, Trial, walk_forward
 from yunhe.flexible.packing import first_fit, host_usage, limits_at
-from yunhe.flexible.replay import Outcome, Schedule, Window, judge, place, place_by, windows
+from yunhe.flexible.replay import TIE, Outcome, Schedule, Window, judge, place, place_by, windows
 from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
+from yunhe.kernel.errors import InvalidInputError
 
 FEWEST_HOSTS, FEWEST_PER_HOST = 20, 8
 ROOM = 1.25
@@ -45,6 +46,17 @@ class Record:
 
 
 @dataclass(slots=True)
+class Experiment:
+    """The published experiment: a given number of hosts, and what each policy placed on them."""
+
+    hosts: int
+    cores: float
+    offered: list[int] = field(default_factory=list[int])
+    """Instances there were, window by window: where all found a place, a policy could not show what it can."""
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict[str, list[Outcome]])
+
+
+@dataclass(slots=True)
 class Evaluation:
     """Everything the tables are printed from."""
 
@@ -56,9 +68,7 @@ class Evaluation:
     sweeps: dict[str, list[Floats]] = field(default_factory=dict[str, list[Floats]])
     steps: dict[float, list[Step]] = field(default_factory=dict[float, list[Step]])
     trials: list[Trial] = field(default_factory=list[Trial])
-    fixed_hosts: int = 0
-    on_fixed_hosts: dict[str, list[Outcome]] = field(default_factory=dict[str, list[Outcome]])
-    baseline: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    experiment: Experiment = field(default_factory=lambda: Experiment(0, 0.0))
     idle_and_hot: dict[str, list[tuple[float, float]]] = field(
         default_factory=dict[str, list[tuple[float, float]]]
     )
@@ -80,10 +90,26 @@ def evaluate(data: DataSet, seed: int, most_windows: int | None, on_placement: O
         for method in compared:
             _run(result, method, walk.window, on_placement)
         _sweep_ratios(result, walk.window)
-        _baseline(result, walk.window)
-    result.fixed_hosts = max(2, round(0.6 * result.steps[MAIN][0].outcome.hosts))
-    _fixed_hosts(result, windows(traces, data.schedule, seed), most_windows)
+    if not result.steps:
+        raise _nothing_to_judge(data)
+    result.experiment = _experiment(result)
+    _fixed_hosts(result, windows(traces, data.schedule, seed), most_windows, on_placement)
     return result
+
+
+def _experiment(result: Evaluation) -> Experiment:
+    """Return hosts with about 0.6 of the cores that all instances need, so that somebody finds no place.
+
+    Where all instances are alike a host has room for a whole number of them, or a fixed ratio of 3 would be less
+    than 3: two instances of 4 cores on a host of 5, say, are a ratio of 1.6 at most.
+    """
+    first = result.steps[MAIN][0]
+    sizes = first.window.history.request
+    cores = result.hosts.cores
+    if (sizes == sizes[0]).all():
+        cores = float(sizes[0] * np.ceil(cores / sizes[0]))
+    needed = first.outcome.hosts * result.hosts.cores
+    return Experiment(max(2, round(0.6 * needed / cores)), cores)
 
 
 def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
@@ -91,11 +117,16 @@ def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
 
     Decided once, on what is known before the first reported window, with the aligned 99th percentile.
     """
-    window = next(
+    steps = windows(data.traces, data.schedule, seed)
+    after_practice = (
         window
-        for window in windows(data.traces, data.schedule, seed)
-        if window.index >= data.schedule.practice and window.start_s >= (data.tuned_until_s or 0)
+        for window in steps
+        if window.index >= data.schedule.practice
+        and (data.tuned_until_s is None or window.start_s >= data.tuned_until_s)
     )
+    window = next(after_practice, None)
+    if window is None:
+        raise _nothing_to_judge(data)
     sizes = window.history.request
     usual = float(np.quantile(sizes, 0.9, method="higher"))
     many = len(sizes) >= FEWEST_HOSTS * FEWEST_PER_HOST
@@ -115,6 +146,13 @@ def scaled_hosts(data: DataSet, seed: int) -> tuple[Hosts, tuple[Trace, ...]]:
     traces = tuple(trace.only(mask) for trace, mask in zip(data.traces, keep, strict=True))
     reason = "so that at least 20 are used" if many else "so that about 8 instances share one"
     return Hosts(float(best), reason, int((~keep[0]).sum())), traces
+
+
+def _nothing_to_judge(data: DataSet) -> InvalidInputError:
+    return InvalidInputError(
+        f"No window is left to judge after {data.schedule.practice} of practice ({profile_text(data.schedule)}).",
+        remedy="It takes at least two instances that report together for longer.",
+    )
 
 
 def _hosts_used(window: Window, estimator: Estimator, cores: float) -> tuple[int, int]:
@@ -164,9 +202,12 @@ def _run(result: Evaluation, method: Method, window: Window, on_placement: OnPla
             result.sweeps.setdefault(method.name, []).append(np.array(rates))
 
 
-def _rate(window: Window, placement: Ints, capacity: float) -> tuple[float, float, float]:
-    over = host_usage(placement, window.future) > capacity * (1 + 1e-9)
-    return float(len(over)), float(over.sum()), float(over.size)
+def _rate(window: Window, placement: Ints, capacity: float) -> tuple[float, ...]:
+    """Return hosts, overloaded and judged host-slots, lost and used core-slots."""
+    usage = host_usage(placement, window.future)
+    over = usage > capacity * (1 + TIE)
+    lost = np.maximum(usage - capacity, 0).sum()
+    return float(len(over)), float(over.sum()), float(over.size), float(lost), float(usage.sum())
 
 
 def _sweep_ratios(result: Evaluation, window: Window) -> None:
@@ -184,30 +225,26 @@ def _idle_and_hot(window: Window, placement: Ints, capacity: float) -> tuple[flo
     return float((usage.mean(axis=1) < 0.25 * capacity).mean()), float((usage > capacity).any(axis=1).mean())
 
 
-def _fixed_hosts(result: Evaluation, steps: Iterator[Window], most_windows: int | None) -> None:
+def _fixed_hosts(
+    result: Evaluation, steps: Iterator[Window], most_windows: int | None, on_placement: OnPlacement
+) -> None:
     """The published experiment: a given number of hosts, more instances than they can hold."""
-    capacity, hosts, data = result.hosts.cores, result.fixed_hosts, result.data
+    data, given = result.data, result.experiment
+    capacity, hosts = given.cores, given.hosts
+    suffix = f" on {hosts} hosts"
     walks = walk_forward(steps, data.schedule, capacity, (MAIN,), hosts, data.tuned_until_s)
     for walk in islice(walks, most_windows):
+        window = walk.window
+        given.offered.append(len(window.instances))
         for ratio in (1, 2, 3):
             estimator = fixed_ratio(ratio)
-            load = estimator.load(walk.window.history, Question(MAIN, capacity))
-            placement = place(walk.window, load, capacity, capacity, hosts)
-            outcome = judge(walk.window, placement, capacity)
-            result.on_fixed_hosts.setdefault(estimator.name, []).append(outcome)
-        result.on_fixed_hosts.setdefault(DEFAULT, []).append(walk.steps[MAIN].outcome)
-
-
-def _baseline(result: Evaluation, window: Window) -> None:
-    """A pool sold at 1× in which about a fifth of the cores is kept free, as providers do."""
-    capacity = result.hosts.cores
-    count = max(1, int(window.history.request.sum() / (0.8 * capacity)))
-    load = fixed_ratio(1).load(window.history, Question(MAIN, capacity))
-    outcome = judge(window, place(window, load, capacity, capacity, count), capacity)
-    slots = window.future.shape[1]
-    result.baseline.append(
-        (outcome.requested / (count * capacity), outcome.used / (count * capacity * slots))
-    )
+            load = estimator.load(window.history, Question(MAIN, capacity))
+            placement = place(window, load, capacity, capacity, hosts)
+            given.outcomes.setdefault(estimator.name, []).append(judge(window, placement, capacity))
+            on_placement(estimator.name + suffix, None, window, placement, capacity)
+        step = walk.steps[MAIN]
+        given.outcomes.setdefault(DEFAULT, []).append(step.outcome)
+        on_placement(DEFAULT + suffix, MAIN, window, step.placement, capacity)
 
 
 def profile_text(schedule: Schedule) -> str:

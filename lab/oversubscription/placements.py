@@ -4,6 +4,10 @@
 the trace's own clock (unix seconds where it has dates), the window is ``[window_start, window_end)``, and a
 method that knows no probability has an empty ``stated``. A host is overloaded in a 300 s slot when the
 sum of ``share used × instance_cores`` over its instances exceeds ``host_cores``.
+
+The violation of a method on a set is its overloaded host-slots over all host-slots of its windows, nothing left out: where
+the collector was down within a window, the placement is written once for each span that is judged, with the span for window.
+The experiment on a given number of hosts is written too, its methods named ``… on N hosts``.
 """
 
 import csv
@@ -57,7 +61,8 @@ class PlacementFile:
         said = "" if stated is None else f"{stated:g}"
         sizes = window.history.request
         self._writer.writerows(
-            (data, name, said, window.start_s, window.end_s, instance, f"{size:g}", int(host), f"{cores:g}")
+            (data, name, said, start_s, end_s, instance, f"{size:g}", int(host), f"{cores:g}")
+            for start_s, end_s in window.judged_s
             for instance, size, host in zip(window.instances, sizes, placement, strict=True)
             if host >= 0
         )

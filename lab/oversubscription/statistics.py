@@ -1,4 +1,4 @@
-"""Rates over windows, their intervals, and hosts at equal violation."""
+"""Rates over windows, their intervals, and hosts and lost work at equal violation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from yunhe.flexible.replay import Outcome
 from yunhe.flexible.trace import Floats
 
 RESAMPLES = 1000
+TINY = 1e-12
 BLOCK = 3
 """Windows that follow each other are alike, so they are resampled in blocks."""
 
@@ -35,21 +36,35 @@ def violation_rate(outcomes: Sequence[Outcome], seed: int) -> Rate:
     return Rate(float(over.sum() / judged.sum()), float(low), float(high))
 
 
-def hosts_at(rate: float, sweep: Sequence[Floats]) -> float | None:
-    """Return the mean number of hosts at which a swept method realises *rate*; None if it never does.
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A swept method at the setting that realises a given rate."""
 
-    *sweep* has a row of (hosts, overloaded, judged) for each setting, one array for each window.
+    hosts: float
+    lost: float
+    """The share of the work asked for that overloaded hosts could not do."""
+
+
+def matched(rate: float, sweep: Sequence[Floats]) -> Matched | None:
+    """Return what a swept method needs and loses where it realises *rate*; None if it never does.
+
+    *sweep* has a row of (hosts, overloaded, judged, lost, used) for each setting, one array for each window.
     """
     total = np.sum(np.array(sweep), axis=0)
-    hosts = total[:, 0] / len(sweep)
-    realised = total[:, 1] / total[:, 2]
-    order = np.argsort(hosts)
-    hosts, realised = hosts[order], np.minimum.accumulate(realised[order])
+    total = total[np.argsort(total[:, 0])]
+    hosts, lost = total[:, 0] / len(sweep), total[:, 3] / np.maximum(total[:, 4], TINY)
+    realised = np.minimum.accumulate(total[:, 1] / total[:, 2])
     if realised[-1] > rate or not len(hosts):
         return None
     first = int(np.argmax(realised <= rate))
     if first == 0:
-        return float(hosts[0])
+        return Matched(float(hosts[0]), float(lost[0]))
     above, below = realised[first - 1], realised[first]
     share = (above - rate) / (above - below) if above > below else 1.0
-    return float(hosts[first - 1] + share * (hosts[first] - hosts[first - 1]))
+    between = [one[first - 1] + share * (one[first] - one[first - 1]) for one in (hosts, lost)]
+    return Matched(float(between[0]), float(between[1]))
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * share:.{digits}f} %"

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from yunhe.flexible.estimators import Question, fixed_ratio
-from yunhe.flexible.margin import Step, walk_forward
+from yunhe.flexible.margin import Step, limits_with_margin, walk_forward
 from yunhe.flexible.packing import Limits, Load, first_fit, host_usage, limits_at
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome, Schedule, Window, judge, windows
 from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Trace
@@ -20,6 +20,8 @@ STATED = (0.005, 0.01, 0.02, 0.05)
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 SHOWN_RATIOS = (1.0, 2.0, 3.0)
 HEAT_COLUMNS = 48
+ENOUGH_WINDOWS = 14
+"""Placements below which a rate says little: overload comes in a few of them, two weeks of days have most kinds of day."""
 
 
 class HostShape(msgspec.Struct, frozen=True):
@@ -126,9 +128,9 @@ class _Run:
 
 def schedule_for(trace: Trace) -> Schedule:
     """Return the long-lived schedule where the trace lasts long enough for it, else the elastic one."""
-    if trace.duration_s >= (LONG_LIVED.practice + 2) * LONG_LIVED.horizon_s:
+    if trace.duration_s >= LONG_LIVED.least_s:
         return LONG_LIVED
-    if trace.duration_s >= (ELASTIC.practice + 2) * ELASTIC.horizon_s and trace.period_s <= HOUR_S // 4:
+    if trace.duration_s >= ELASTIC.least_s and trace.period_s <= HOUR_S // 4:
         return ELASTIC
     raise InvalidInputError(
         f"The trace lasts {show_duration(trace.duration_s)} with a sample every {show_duration(trace.period_s)}: "
@@ -163,10 +165,10 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         sizes = np.array([memory.get(name, 0.0) for name in window.instances])
         for ratio, run in runs.items():
             load = fixed_ratio(ratio).load(window.history, Question(request.stated, hosts.cores))
-            _place_both(run, window, load, hosts, (hosts.cores, sizes))
+            _place_both(run, window, load, hosts, (None, sizes))
         for stated, step in walk.steps.items():
             load = step.rule.load(window.history, Question(stated, hosts.cores))
-            _place_both(flexible[stated], window, load, hosts, (hosts.cores / step.choice.margin, sizes))
+            _place_both(flexible[stated], window, load, hosts, (step.choice.margin, sizes))
         last = walk.steps[request.stated]
         progress(done, total)
     if last is None:
@@ -193,8 +195,18 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         heat_hours=schedule.horizon_s / HOUR_S,
         margin=last.choice.margin,
         rule=last.rule.name,
-        notes=notes,
+        notes=(*notes, *_few(len(flexible[request.stated].given))),
     )
+
+
+def _few(judged: int) -> tuple[str, ...]:
+    if judged >= ENOUGH_WINDOWS:
+        return ()
+    note = (
+        f"only {judged} placement{'s were' if judged != 1 else ' was'} judged: too few to show whether a stated overload "
+        f"is kept; {ENOUGH_WINDOWS} or more are needed, so give a longer trace"
+    )
+    return (note,)
 
 
 def _span(seconds: int) -> str:
@@ -223,18 +235,28 @@ def _memory_requests(trace: Trace, hosts: HostShape) -> dict[str, float]:
     return dict(zip(trace.instances, sizes.tolist(), strict=True))
 
 
-def _place_both(run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float, Floats]) -> None:
-    """Place on the given hosts and on as many as it takes; memory is never overcommitted."""
-    limit, memory = terms
+def _place_both(
+    run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float | None, Floats]
+) -> None:
+    """Place on the given hosts and on as many as it takes, with the margin given or as the load stands.
+
+    Memory is never overcommitted.
+    """
+    margin, memory = terms
     bound = hosts.memory_mib > 0
     if bound:
         load = replace(
             load,
             size=np.vstack([load.size, memory[None, :]]),
             weights=np.vstack([load.weights.reshape(-1, len(memory)), memory[None, :]]),
+            firm=1,
         )
     for count, outcomes in ((hosts.count, run.given), (len(window.instances), run.open_ended)):
-        limits = limits_at(np.full(count, limit), load, np.full(count, hosts.cores))
+        limits = (
+            limits_at(np.full(count, hosts.cores), load, np.full(count, hosts.cores))
+            if margin is None
+            else limits_with_margin(count, load, hosts.cores, margin)
+        )
         if bound:
             limits = _with_memory(limits, hosts.memory_mib)
         placement = first_fit(window.order, load, limits)

@@ -21,7 +21,7 @@ from yunhe.flexible.estimators import (
     recent,
     sum_of_percentiles,
 )
-from yunhe.flexible.packing import host_usage
+from yunhe.flexible.packing import Limits, Load, first_fit, host_usage, limits_at
 from yunhe.flexible.replay import TIE, Outcome, Schedule, Window, judge, place
 from yunhe.flexible.trace import Floats, Ints
 
@@ -110,6 +110,24 @@ class Budget:
         )
 
 
+def limits_with_margin(hosts: int, load: Load, capacity: float, margin: float) -> Limits:
+    """Return what equal hosts allow: *margin* times the estimate fits, or else the requests themselves do.
+
+    A margin learned in a bad week must not refuse what cannot overload: but for clocks above nominal, nobody uses more
+    than was requested.
+    """
+    limits = limits_at(np.full(hosts, capacity / margin), load, np.full(hosts, capacity))
+    return replace(limits, requests=np.full(hosts, capacity))
+
+
+def place_with_margin(
+    window: Window, load: Load, capacity: float, margin: float, hosts: int | None = None
+) -> Ints:
+    """Return the host of each instance; never more hosts are used than at one requested core per real one."""
+    count = len(window.instances) if hosts is None else hosts
+    return first_fit(window.order, load, limits_with_margin(count, load, capacity, margin))
+
+
 def try_rules(window: Window, pool: Sequence[Estimator], capacity: float, hosts: int | None = None) -> Trial:
     """Return what every rule of *pool* with every margin would have done in *window*.
 
@@ -122,7 +140,7 @@ def try_rules(window: Window, pool: Sequence[Estimator], capacity: float, hosts:
     for row, load in enumerate(loads):
         for column, margin in enumerate(MARGINS):
             for one in orders:
-                placement = place(one, load, capacity / margin, capacity, hosts)
+                placement = place_with_margin(one, load, capacity, float(margin), hosts)
                 over = host_usage(placement, window.future) > capacity * (1 + TIE)
                 trial.hosts[row, column] += len(over) / len(orders)
                 trial.requested[row, column] += window.history.request[placement >= 0].sum() / len(orders)
@@ -138,18 +156,19 @@ def _orders(window: Window, hosts: int) -> list[Window]:
 
 
 def choose(evidence: Sequence[Trial], target: float, tuning: Tuning = TUNING) -> Choice:
-    """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts per core sold."""
+    """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts per core sold.
+
+    Where none meets it, the lowest rate is the target. All margins of all rules compete, so a looser target never
+    costs more hosts on the same evidence, also where first fit needs fewer hosts with a larger margin.
+    """
     age = np.arange(len(evidence))[::-1]
     weight = 0.5 ** (age / tuning.half_life)[:, None, None]
     hosts = (weight * np.array([trial.hosts for trial in evidence])).sum(axis=0)
     hosts_per_core = hosts / (weight * np.array([trial.requested for trial in evidence])).sum(axis=0)
     rate = _careful_rate(weight, evidence, tuning.caution)
-    column = np.where((rate <= target).any(axis=1), np.argmax(rate <= target, axis=1), len(MARGINS) - 1)
-    rows = np.arange(len(rate))
-    meets = rate[rows, column] <= target
-    cost = np.where(meets, hosts_per_core[rows, column], np.inf)
-    rule = int(np.argmin(cost)) if meets.any() else int(np.argmin(rate[rows, column]))
-    return Choice(rule, float(MARGINS[column[rule]]), float(rate[rule, column[rule]]))
+    meets = rate <= max(target, float(rate.min()))
+    rule, column = divmod(int(np.argmin(np.where(meets, hosts_per_core, np.inf))), len(MARGINS))
+    return Choice(rule, float(MARGINS[column]), float(rate[rule, column]))
 
 
 def _careful_rate(weight: npt.NDArray[np.float64], evidence: Sequence[Trial], caution: float) -> Floats:
@@ -207,7 +226,7 @@ def walk_forward(
                 choice = choose(evidence, budget.target())
                 rule = pool[choice.rule]
                 load = rule.load(window.history, Question(0.01, capacity))
-                placement = place(window, load, capacity / choice.margin, capacity, hosts)
+                placement = place_with_margin(window, load, capacity, choice.margin, hosts)
                 outcome = judge(window, placement, capacity)
                 taken[one] = Step(window, choice, rule, budget.target(), placement, outcome)
                 budgets[one] = budget.after(outcome.overloaded, outcome.judged)

@@ -8,7 +8,9 @@ A rule is one of four forms, and a host may be under any number of them at once:
 * **spectra**: the probability of staying within the limit, from a product of Fourier transforms.
 
 Whatever the rules say, an instance never goes to a host smaller than its request, and an empty host takes
-any instance that is not: alone it cannot conflict with anybody.
+any instance that is not: alone it cannot conflict with anybody. Where the limits say so, the same goes for a
+host whose requests add up to no more than it has: a rule about use could only refuse what cannot overload.
+Rules that are marked firm, such as memory that is never overcommitted, hold even then.
 
 The loops are compiled; each has an obvious twin in the tests.
 """
@@ -56,6 +58,7 @@ class Load:
 
     size: Floats  # dimensions × instances: the requests
     weights: Floats = field(default_factory=_no_weights)  # rules × instances
+    firm: int = 0  # so many of the weights, the last ones, are about more than the use of the first dimension
     series: Counts = field(default_factory=_no_series)  # rules × instances × slots
     allowed: tuple[int, ...] = ()  # in how many slots each series may exceed its limit
     mean: Floats = field(default_factory=lambda: np.zeros(0))
@@ -76,6 +79,8 @@ class Limits:
     series: Floats  # rules × hosts
     moments: Floats  # hosts
     spectra: Floats  # hosts
+    requests: Floats = field(default_factory=lambda: np.zeros(0))
+    """What the requests in the first dimension may add up to on each host, whatever rules about use say; or none."""
 
 
 def limits_at(limit: Floats, load: Load, capacity: Floats) -> Limits:
@@ -115,6 +120,8 @@ class _Limits(NamedTuple):
     moments: Floats
     windows: Spectra
     within: float
+    firm: int
+    requests: Floats
 
 
 class _Hosts(NamedTuple):
@@ -131,9 +138,33 @@ class _Hosts(NamedTuple):
 def first_fit(order: Ints, load: Load, limits: Limits) -> Ints:
     """Return the host of every instance, −1 where none of the hosts could take it.
 
-    Instances come in *order*; each goes to the first host that keeps every rule. A limit is inclusive.
+    Instances come in *order*; each goes to the first host that keeps every rule. A limit is inclusive. Where
+    requests may add up to something on every host, the packing by requests alone is made too and the denser of
+    both returned: first fit by a rule that takes more can in the end need more hosts.
     """
+    by_rule = _fitted(order, load, limits)
+    if not len(limits.requests):
+        return by_rule
+    rows = load.weights.shape[0] - load.firm
+    requests = Load(
+        load.size, weights=np.vstack([load.size[:1], load.weights.reshape(-1, load.size.shape[1])[rows:]])
+    )
+    bounds = np.vstack([limits.requests[None, :], limits.weights[rows:]])
+    none = np.zeros((0, len(limits.requests)))
+    by_request = _fitted(
+        order, requests, Limits(limits.capacity, bounds, none, limits.moments, limits.spectra)
+    )
+    return max(by_rule, by_request, key=lambda placement: _density(placement, load.size[0]))
+
+
+def _density(placement: Ints, size: Floats) -> tuple[float, int]:
+    """Return what orders packings: how much of the first dimension found a place, then how few hosts it took."""
+    return round(float(size[placement >= 0].sum()), 6), -int(placement.max(initial=-1))
+
+
+def _fitted(order: Ints, load: Load, limits: Limits) -> Ints:
     slack = 1e-9
+    hosts = limits.capacity.shape[1]
     flat = np.ascontiguousarray  # one memory layout: the loops are compiled once, not once for each layout
     bare_load = _Load(
         flat(load.size),
@@ -152,6 +183,8 @@ def first_fit(order: Ints, load: Load, limits: Limits) -> Ints:
         flat(limits.moments * (1 + slack) + slack),
         flat(_windows(load, limits.spectra)),
         float(load.within - slack),
+        load.firm,
+        flat(limits.requests * (1 + slack) + slack) if len(limits.requests) else np.full(hosts, -1.0),
     )
     return _first_fit(np.ascontiguousarray(order, dtype=np.int64), bare_load, bare_limits)
 
@@ -198,7 +231,13 @@ def _keeps_every_rule(host: int, one: int, state: _Hosts, load: _Load, limits: _
             return False
     if state.members[host] == 0:
         return True
-    for rule in range(load.weights.shape[0]):
+    rules = load.weights.shape[0]
+    for rule in range(rules - limits.firm, rules):
+        if state.weights[host, rule] + load.weights[rule, one] > limits.weights[rule, host]:
+            return False
+    if state.size[host] + load.size[0, one] <= limits.requests[host]:
+        return True
+    for rule in range(rules - limits.firm):
         if state.weights[host, rule] + load.weights[rule, one] > limits.weights[rule, host]:
             return False
     if load.mean.shape[0] > 0 and state.size[host] + load.size[0, one] > limits.moments[host]:

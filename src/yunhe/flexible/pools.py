@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from yunhe.flexible.history import History
-from yunhe.flexible.packing import Limits, Load, first_fit
+from yunhe.flexible.packing import Limits, Load, first_fit, host_usage
 from yunhe.flexible.tiers import HostPark, TieredRules, place_tiered
 from yunhe.flexible.trace import Bools, Dimension, Floats, Ints
 from yunhe.kernel.money import Tier
@@ -29,6 +29,10 @@ class Fragmentation:
     hosts: int
     capacity_cores: float
     placed_cores: float
+    overloaded: float
+    """The share of host-slots of the profile in which a host was asked for more CPU than it has."""
+    judged: int
+    """Those host-slots."""
 
     @property
     def stranded(self) -> float:
@@ -37,22 +41,23 @@ class Fragmentation:
 
 
 def separate_pools(
-    histories: Mapping[Dimension, History], order: Ints, generations: Sequence[Generation]
+    histories: Mapping[Dimension, History], order: Ints, generations: Sequence[Generation], pool: Ints
 ) -> Fragmentation:
-    """Return what per-flavour pools waste: each flavour has hosts of its own, of one generation, at 1×.
+    """Return what pools of their own waste: each has hosts of one generation, filled at 1×.
 
-    A flavour is a pair of sizes; flavours are dealt to the generations in turn, as they were bought.
+    *pool* says which pool each instance belongs to; pools are dealt to the generations in turn, as they were bought.
     """
-    sizes = np.stack([history.request for history in histories.values()], axis=1)
-    flavours, member = np.unique(sizes, axis=0, return_inverse=True)
     parts = [
-        _plain(histories, member == flavour, order, generations[flavour % len(generations)])
-        for flavour in range(len(flavours))
+        _plain(histories, pool == number, order, generations[int(number) % len(generations)])
+        for number in np.unique(pool)
     ]
+    judged = sum(part.judged for part in parts)
     return Fragmentation(
         sum(part.hosts for part in parts),
         sum(part.capacity_cores for part in parts),
         sum(part.placed_cores for part in parts),
+        sum(part.overloaded * part.judged for part in parts) / max(1, judged),
+        judged,
     )
 
 
@@ -78,7 +83,7 @@ def one_pool(
     )
     wanted = {one: history for one, history in histories.items() if one in park.capacity}
     placement = place_tiered(wanted, tiers, park, order, TieredRules(overcommit_cap=1.0))
-    return _measured(placement, histories[Dimension.CPU].request, park.normalised(Dimension.CPU))
+    return _measured(placement, histories[Dimension.CPU], park.normalised(Dimension.CPU))
 
 
 def _plain(
@@ -88,18 +93,31 @@ def _plain(
     capacity = {Dimension.CPU: kind.cores * kind.speed, Dimension.MEMORY: kind.memory_mib}
     dimensions = [one for one in histories if one in capacity]
     sizes = np.array([histories[one].request[chosen] for one in dimensions])
-    hosts = len(chosen)
-    limits = np.array([np.full(hosts, capacity[one]) for one in dimensions])
     rank = np.argsort(np.argsort(order)[chosen])
-    empty = np.zeros(hosts)
-    placement = first_fit(
-        np.argsort(rank),
-        Load(sizes, weights=sizes),
-        Limits(limits, limits, np.zeros((0, hosts)), empty, empty),
+    placement = at_one_to_one(sizes, np.argsort(rank), np.array([capacity[one] for one in dimensions]))
+    return _measured(
+        placement, histories[Dimension.CPU].of(chosen), np.full(len(chosen), kind.cores * kind.speed)
     )
-    return _measured(placement, histories[Dimension.CPU].request[chosen], limits[0])
 
 
-def _measured(placement: Ints, cores: Floats, capacity: Floats) -> Fragmentation:
+def at_one_to_one(sizes: Floats, order: Ints, capacity: Floats) -> Ints:
+    """Return the host of each instance, first fit by its *sizes* (dimensions × instances) on equal hosts."""
+    hosts = sizes.shape[1]
+    limits = np.repeat(capacity[:, None], hosts, axis=1)
+    empty = np.zeros(hosts)
+    return first_fit(
+        order, Load(sizes, weights=sizes), Limits(limits, limits, np.zeros((0, hosts)), empty, empty)
+    )
+
+
+def _measured(placement: Ints, cpu: History, capacity: Floats) -> Fragmentation:
     used = np.unique(placement[placement >= 0])
-    return Fragmentation(len(used), float(capacity[used].sum()), float(cores[placement >= 0].sum()))
+    together = host_usage(placement, cpu.series.astype(np.float64))[used]
+    over = together > capacity[used][:, None] * (1 + 1e-9)
+    return Fragmentation(
+        len(used),
+        float(capacity[used].sum()),
+        float(cpu.request[placement >= 0].sum()),
+        float(over.mean()) if over.size else 0.0,
+        over.size,
+    )

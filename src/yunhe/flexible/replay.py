@@ -8,7 +8,7 @@ import numpy as np
 from yunhe.flexible.estimators import Estimator, Question
 from yunhe.flexible.history import History, history_before, reporting_slots
 from yunhe.flexible.packing import Load, first_fit, host_usage, limits_at
-from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Dimension, Floats, Ints, Trace
+from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Bools, Dimension, Floats, Ints, Trace
 
 TIE = 1e-9
 """A host is overloaded when its sum exceeds its capacity by more than this share: sums of floats tie."""
@@ -30,6 +30,11 @@ class Schedule:
     """How long an instance is new."""
     practice: int
     """Windows that only teach; the first reported one comes after them."""
+
+    @property
+    def least_s(self) -> int:
+        """Return how long a trace must be: one window to look back on, those that teach, one to judge."""
+        return (self.practice + 2) * self.horizon_s
 
 
 LONG_LIVED = Schedule(
@@ -56,7 +61,9 @@ class Window:
     history: History
     order: Ints
     future: Floats
-    """Instances × judged slots; a gap counts as no use."""
+    """Instances × judged slots; a gap of one instance counts as no use."""
+    judged_s: tuple[tuple[int, int], ...]
+    """From when until when the slots are judged: the window, less the times in which the collector was down."""
 
 
 def windows(traces: Sequence[Trace], schedule: Schedule, seed: int) -> Iterator[Window]:
@@ -83,8 +90,16 @@ def windows(traces: Sequence[Trace], schedule: Schedule, seed: int) -> Iterator[
                 history=known.history,
                 order=random.permutation(len(known.present)),
                 future=np.nan_to_num(usage[:, judged].astype(np.float64)),
+                judged_s=_spans(trace, slot, judged),
             )
             index += 1
+
+
+def _spans(trace: Trace, first: int, judged: Bools) -> tuple[tuple[int, int], ...]:
+    """Return the runs of judged slots as times."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], judged, [False]]).astype(np.int8)))
+    times = trace.start_s + trace.period_s * (first + edges)
+    return tuple((int(begin), int(end)) for begin, end in zip(times[::2], times[1::2], strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,7 @@ def _read_csv(path: Path) -> Table:
             f"{path.name} has no rows.",
             remedy="The first line must name the columns, the others hold samples.",
         )
-    delimiter = max(",;\t", key=head[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(head[0]))
     header = [name.strip() for name in next(reader)]
     rows = [row for row in reader if row]
     short = next((number for number, row in enumerate(rows, 2) if len(row) != len(header)), None)
@@ -63,6 +62,11 @@ def _read_csv(path: Path) -> Table:
         )
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     return Table(path.name, columns, len(rows), first_row=2)
+
+
+def separator(header: str) -> str:
+    """Return what separates the cells of a table with this first line."""
+    return max(",;\t", key=header.count)
 
 
 def _read_parquet(path: Path) -> Table:

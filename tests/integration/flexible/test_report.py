@@ -6,12 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from lab.oversubscription.datasets import load_folder
 
 from yunhe.entrypoints.cli.flex_report import write_report
-from yunhe.flexible.assessment import AssessmentRequest, assess
+from yunhe.flexible.assessment import ENOUGH_WINDOWS, AssessmentRequest, assess
 from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, recommend
 from yunhe.flexible.rows import Reading
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
+from yunhe.flexible.trace import Trace
 from yunhe.kernel.money import Tier
 
 FLAGS = (
@@ -26,13 +28,25 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    trace = synthetic_trace(Cluster(instances=40, days=10, period_s=900))
+def made_up(_: pytest.FixtureRequest) -> Trace:
+    return synthetic_trace(Cluster(instances=40, days=10, period_s=900))
+
+
+def real(request: pytest.FixtureRequest) -> Trace:
+    (data,), _ = load_folder(request.getfixturevalue("traces"), ["opendc-traces"])
+    return data.traces[0]
+
+
+@pytest.fixture(scope="module", params=[made_up, real], ids=["made up", "real"])
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a made-up trace of few days, and on a real one of a month."""
+    trace = request.param(request)
     found = assess(AssessmentRequest(trace, None, 0.01, PRICE_BOOK))
     advice = recommend(trace, Tier.HIGH, Guards(), PRICE_BOOK)
     path = tmp_path_factory.mktemp("report") / "report.html"
     write_report(path, found, Reading(trace, (), ("a note <with> markup",)), advice, PRICE_BOOK)
+    warned = "placements were judged: too few" in path.read_text()
+    assert warned == (found.windows < ENOUGH_WINDOWS) == (request.param is made_up)
     return path
 
 

@@ -1,5 +1,7 @@
 """The compiled packer against an obvious one, and what must hold of every estimator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,7 @@ from yunhe.flexible.estimators import (
 )
 from yunhe.flexible.histogram import Binning
 from yunhe.flexible.history import History
+from yunhe.flexible.margin import limits_with_margin
 from yunhe.flexible.packing import first_fit, host_usage, limits_at
 from yunhe.flexible.trace import Ints, hour_of_week
 
@@ -139,3 +142,47 @@ def test_the_use_of_hosts_is_the_sum_over_their_instances(history: History, seed
     found = host_usage(placement, usage)
     assert found.shape[0] == len(expected)
     assert all(np.allclose(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.name)
+@given(history=histories(), seed=st.integers(0, 99), margin=st.floats(0.6, 2.3))
+@settings(max_examples=25)
+def test_no_margin_makes_a_rule_need_more_hosts_than_requests_alone(
+    estimator: Estimator, history: History, seed: int, margin: float
+):
+    order = np.random.default_rng(seed).permutation(len(history.request))
+    question = Question(0.01, 6.0)
+    load = estimator.load(history, question)
+    placed = first_fit(order, load, limits_with_margin(len(order), load, 6.0, margin))
+    one_to_one = packed(history, order, fixed_ratio(1), question, 6.0)
+    assert placed.max() <= one_to_one.max()
+    assert (placed >= 0).all()
+    for host in range(int(placed.max()) + 1):
+        members = np.flatnonzero(placed == host)
+        by_request = history.request[members].sum() <= 6.0
+        by_rule = margin * estimator.demand(history.of(members), question) <= 6.0 * (1 + 1e-6) + 1e-3
+        assert by_request or by_rule, "nothing but the rule or the requests lets an instance in"
+
+
+@given(history=histories(), seed=st.integers(0, 99), margin=st.floats(0.6, 2.3))
+@settings(max_examples=25)
+def test_on_given_hosts_no_margin_places_less_than_requests_alone(history: History, seed: int, margin: float):
+    order = np.random.default_rng(seed).permutation(len(history.request))
+    question = Question(0.01, 5.0)
+    load = aligned(1.0).load(history, question)
+    placed = first_fit(order, load, limits_with_margin(2, load, 5.0, margin))
+    plain = fixed_ratio(1).load(history, question)
+    one_to_one = first_fit(order, plain, limits_at(np.full(2, 5.0), plain, np.full(2, 5.0)))
+    assert history.request[placed >= 0].sum() >= history.request[one_to_one >= 0].sum() - 1e-6
+
+
+def test_a_firm_rule_holds_where_the_requests_fit():
+    """Memory that is never overcommitted: three instances fit by CPU, two by memory."""
+    series = np.full((3, 20), 1.0, dtype=np.float32)
+    history = History(series, hour_of_week(np.arange(20) * 300), np.ones(3), np.ones(3, dtype=bool), 300)
+    load = aligned(1.0).load(history, Question(0.01, 8.0))
+    memory = np.full((1, 3), 40.0)
+    load = replace(load, weights=memory, firm=1)
+    limits = replace(limits_with_margin(3, load, 8.0, 4.0), weights=np.full((1, 3), 100.0))
+    assert first_fit(np.arange(3), load, limits).tolist() == [0, 0, 1]
+    assert first_fit(np.arange(3), replace(load, weights=memory / 2), limits).tolist() == [0, 0, 0]

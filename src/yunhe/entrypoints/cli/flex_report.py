@@ -6,7 +6,7 @@ from pathlib import Path
 
 from yunhe.entrypoints.cli.flex_show import monthly, percent, spec_text, understood
 from yunhe.entrypoints.cli.flex_svg import Axis, Group, Mark, band, bars, columns, heat_map, scatter
-from yunhe.flexible.assessment import Assessment, PolicyResult
+from yunhe.flexible.assessment import ENOUGH_WINDOWS, Assessment, PolicyResult
 from yunhe.flexible.rightsizing import Recommendation, Severity, flavour_waste
 from yunhe.flexible.rows import Reading
 from yunhe.kernel.money import Prices, show_money
@@ -202,9 +202,19 @@ def _calibration(found: Assessment) -> str:
         "<h2>Can the stated overload be believed?</h2><p>The same walk with four different limits. On the dashed line "
         "what happened is exactly what was allowed; inside the green band it is between 0.3 and 1.5 times that. "
         "What is kept is the rate over time: one bad day may be well above it, as the fourth column shows.</p>"
+        f"{_few(found)}"
         f'<div class="plot">{drawing}</div>'
         "<table><tr><th>allowed</th><th>happened</th><th>ratio</th><th>worst placement</th><th>hosts for all</th></tr>"
         f"{rows}</table>"
+    )
+
+
+def _few(found: Assessment) -> str:
+    if found.windows >= ENOUGH_WINDOWS:
+        return ""
+    return (
+        f"<p class='warning'>Only {found.windows} placements were judged: too few to show whether the limit is kept. "
+        f"It takes {ENOUGH_WINDOWS} or more.</p>"
     )
 
 
