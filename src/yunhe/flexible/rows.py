@@ -25,6 +25,9 @@ from yunhe.kernel.units import show_duration
 CARRY_S = 900
 """A gap up to this long holds the last value: collectors drift."""
 
+LEAST_LEFT = 0.5
+"""Where repairing leaves less of the rows than this, the file is misunderstood, not damaged."""
+
 MOST_CELLS = 200_000_000
 YES = frozenset({"1", "1.0", "true", "yes", "y"})
 NO = frozenset({"0", "0.0", "false", "no", "n", "", "none", "nan", "null"})
@@ -53,8 +56,8 @@ def read_trace(
     """Return the trace in *table*.
 
     Bad cells (text, negative, infinite, two values for one moment, units that differ, a clock that was wrong)
-    stop the reading with a list of them; with *repair* their rows are left out and listed. Missing values are
-    gaps, and are counted.
+    stop the reading with a list of them; with *repair* their rows are left out and listed, unless they are most
+    of the file. Missing values are gaps, and are counted.
     """
     understood = understand(tuple(table.columns), overrides)
     sheet = sheet_of(table)
@@ -63,8 +66,8 @@ def read_trace(
     use_in_our_units(samples, request)
     _check_duplicates(samples)
     scaled = _autoscaled(samples)
-    if sheet.problems and not repair:
-        raise _refusal(table, sheet.problems)
+    if sheet.problems and (not repair or sheet.usable.sum() < LEAST_LEFT * table.rows):
+        raise _refusal(table, sheet.problems, repaired=repair)
     samples, request = _with_samples_only(samples, request)
     trace = _gridded(samples, request)
     sheet.notes.extend(_about(trace, samples.times, samples.codes))
@@ -145,7 +148,7 @@ def _with_samples_only(samples: Samples, request: Requests) -> tuple[Samples, Re
     )
 
 
-def _refusal(table: Table, problems: list[Problem]) -> InvalidInputError:
+def _refusal(table: Table, problems: list[Problem], *, repaired: bool) -> InvalidInputError:
     shown = problems[:20]
     kinds: dict[tuple[str, str], int] = {}
     for one in problems:
@@ -153,7 +156,9 @@ def _refusal(table: Table, problems: list[Problem]) -> InvalidInputError:
     summary = "; ".join(f"{count:,} × {column} {problem}" for (column, problem), count in kinds.items())
     return InvalidInputError(
         f"{len(problems):,} cells of {table.source} cannot be used: {summary}.",
-        remedy="Correct them, or let --repair leave those rows out and list them.",
+        remedy="So much is not to be repaired: say what the columns are with --column ROLE=COLUMN:UNIT."
+        if repaired
+        else "Correct them, or let --repair leave those rows out and list them.",
         fields=tuple(FieldProblem(f"row {one.row}, {one.column}", one.problem, one.value) for one in shown),
     )
 

@@ -13,6 +13,7 @@ from yunhe.flexible.columns import Role, parse_override, understand
 from yunhe.flexible.rows import read_trace
 from yunhe.flexible.tables import read_table
 from yunhe.flexible.trace import Dimension
+from yunhe.kernel.errors import InvalidInputError
 
 GWA = (
     "Timestamp [ms]",
@@ -306,3 +307,12 @@ def test_an_autoscaled_cell_is_true_or_false(path: Path):
     assert read(write(path, header, rows)).autoscaled == {"a"}
     rows[3][4] = "perhaps"
     assert fields_of(refused(write(path, header, rows))) == ["row 5, autoscaled"]
+
+
+def test_repair_does_not_make_a_trace_of_what_is_left_of_a_misread_column(path: Path):
+    rows: Rows = [[*row[:2], 1900 if n % 3 else 0.5, row[3]] for n, row in enumerate(two_vms())]
+    write(path, ("vm", "ts", "cpu_usage", "cores"), rows)
+    with pytest.raises(InvalidInputError) as caught:
+        read_trace(read_table(path), repair=True)
+    assert "16 cells" in caught.value.problem
+    assert "--column ROLE=COLUMN:UNIT" in caught.value.remedy
