@@ -194,7 +194,11 @@ def read_amounts(sheet: Sheet, meanings: Sequence[Meaning]) -> tuple[Amounts, tu
         one for one in meanings if one.role in USED or one.role in ALLOCATED or one.role is Role.CPU_CLOCK
     ]
     read = {meaning.column: _numbers(sheet, meaning) for meaning in measured}
-    memory = [read[one.column][0] for one in measured if one.role in _MEMORY and not one.unit]
+    memory = [
+        read[one.column][0]
+        for one in measured
+        if one.role in _MEMORY and not one.unit and not _says_share(one)
+    ]
     largest_mib = max((float(np.nanmax(numbers, initial=0.0)) for numbers in memory), default=0.0)
     for meaning in measured:
         column, (numbers, written) = meaning.column, read[meaning.column]
@@ -259,6 +263,10 @@ def _with_unit(text: str, *, is_cpu: bool) -> float:
     return parse_cpu_millis(text) / 1000 if is_cpu else float(parse_memory_mib(text))
 
 
+def _says_share(meaning: Meaning) -> bool:
+    return meaning.role in {Role.CPU_USED, Role.MEMORY_USED} and "util" in meaning.column.lower()
+
+
 def _guessed_unit(sheet: Sheet, meaning: Meaning, numbers: Floats, largest_memory: float) -> str:
     """Return the unit of a column whose name has none; both memory columns get the same one."""
     role, column = meaning.role, meaning.column
@@ -267,7 +275,7 @@ def _guessed_unit(sheet: Sheet, meaning: Meaning, numbers: Floats, largest_memor
         unit = "KiB/s"
     elif role is Role.CPU_CLOCK:
         unit = "MHz"
-    elif role is Role.CPU_USED and "util" in column.lower():
+    elif _says_share(meaning):
         unit = "percent" if float(np.nanmax(numbers, initial=0.0)) > 1.5 else "share"
         why = " from its size"
     elif role in {Role.CPU_USED, Role.CPU_ALLOCATED}:

@@ -139,6 +139,8 @@ class FlavourWaste:
     @property
     def share(self) -> float:
         """Return the share of the flavours' cost that no demand needs."""
+        if not self.flavours_micros_per_hour:  # nothing has a price
+            return 0.0
         return 1 - self.tailored_micros_per_hour / self.flavours_micros_per_hour
 
 

@@ -309,6 +309,14 @@ def test_an_autoscaled_cell_is_true_or_false(path: Path):
     assert fields_of(refused(write(path, header, rows))) == ["row 5, autoscaled"]
 
 
+@pytest.mark.parametrize("scale", [1, 100])
+def test_memory_utilisation_is_a_share_of_what_was_given(path: Path, scale: int):
+    rows = with_column(two_vms(), 0.25 * scale, 8)
+    reading = read(write(path, (*HEADER, "mem_util", "mem_alloc_gb"), rows))
+    assert np.allclose(reading.trace.usage[Dimension.MEMORY], 2048)
+    assert noted(reading, "mem_util: no unit in the name", "from its size")
+
+
 def test_repair_does_not_make_a_trace_of_what_is_left_of_a_misread_column(path: Path):
     rows: Rows = [[*row[:2], 1900 if n % 3 else 0.5, row[3]] for n, row in enumerate(two_vms())]
     write(path, ("vm", "ts", "cpu_usage", "cores"), rows)
