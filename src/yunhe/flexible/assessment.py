@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 
 from yunhe.flexible.estimators import Question, fixed_ratio
-from yunhe.flexible.margin import Step, limits_with_margin, walk_forward
+from yunhe.flexible.margin import limits_with_margin, walk_forward
 from yunhe.flexible.packing import Limits, Load, first_fit, host_usage, limits_at
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome, Schedule, Window, judge, windows
-from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Trace
-from yunhe.kernel.errors import InvalidInputError
+from yunhe.flexible.sizes import shown
+from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Ints, Trace
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Prices
-from yunhe.kernel.units import show_duration
+from yunhe.kernel.units import show_duration, show_memory
 
 STATED = (0.005, 0.01, 0.02, 0.05)
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
@@ -112,6 +113,18 @@ class AssessmentRequest:
     stated: float
     prices: Prices
     seed: int = 1
+    cap: float | None = None
+    """Requested CPU for each real core of a host, at most, however little of it is used."""
+    window_s: int | None = None
+    """How far back to look; as the paper's where it is not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """An amount of each instance that must stay within a limit on every host, whatever is used."""
+
+    amount: Floats
+    limit: float
 
 
 Progress = Callable[[int, int], None]
@@ -126,17 +139,38 @@ class _Run:
     open_ended: list[Outcome] = field(default_factory=list[Outcome])
 
 
-def schedule_for(trace: Trace) -> Schedule:
-    """Return the long-lived schedule where the trace lasts long enough for it, else the elastic one."""
-    if trace.duration_s >= LONG_LIVED.least_s:
-        return LONG_LIVED
-    if trace.duration_s >= ELASTIC.least_s and trace.period_s <= HOUR_S // 4:
-        return ELASTIC
+def schedule_for(trace: Trace, window_s: int | None = None) -> Schedule:
+    """Return the long-lived schedule where the trace lasts long enough for it, else the elastic one.
+
+    With *window_s* everything looks back so far: from a day on as the long-lived schedule, below as the elastic.
+    """
+    enough = {kind: trace.duration_s >= kind.least_s for kind in (LONG_LIVED, ELASTIC)}
+    enough[ELASTIC] &= trace.period_s <= HOUR_S // 4
+    if window_s is not None:
+        return _looking_back(trace, window_s, enough)
+    for kind, is_enough in enough.items():
+        if is_enough:
+            return kind
     raise InvalidInputError(
-        f"The trace lasts {show_duration(trace.duration_s)} with a sample every {show_duration(trace.period_s)}: "
-        "too little to learn from one part and judge on another.",
+        f"{_extent(trace)}: too little to learn from one part and judge on another.",
         remedy="Give at least 5 hours of samples no more than 15 minutes apart, better two weeks.",
     )
+
+
+def _looking_back(trace: Trace, window_s: int, enough: dict[Schedule, bool]) -> Schedule:
+    kind = LONG_LIVED if window_s >= DAY_S else ELASTIC
+    if window_s < HOUR_S or not enough[kind]:
+        raise InvalidInputError(
+            f"{_extent(trace)}: it cannot be judged looking back {show_duration(window_s)}.",
+            remedy="A window of a day or more needs 8 days of samples; one of an hour to a day needs 5 hours of "
+            "samples no more than 15 minutes apart.",
+            fields=(FieldProblem("--window", "does not suit the trace", show_duration(window_s)),),
+        )
+    return replace(kind, profile_s=window_s, memory_s=window_s, recent_s=min(kind.recent_s, window_s))
+
+
+def _extent(trace: Trace) -> str:
+    return f"The trace lasts {show_duration(trace.duration_s)} with a sample every {show_duration(trace.period_s)}"
 
 
 def default_hosts(trace: Trace) -> HostShape:
@@ -151,24 +185,31 @@ def default_hosts(trace: Trace) -> HostShape:
 
 def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: None) -> Assessment:
     """Walk through the trace and return what each policy would have given."""
-    schedule = schedule_for(request.trace)
+    schedule = schedule_for(request.trace, request.window_s)
     hosts = request.hosts or default_hosts(request.trace)
     trace, notes = _that_fit(request.trace, hosts)
     memory = _memory_requests(trace, hosts)
     runs = {ratio: _Run() for ratio in RATIOS}
     flexible = {one: _Run() for one in sorted({*STATED, request.stated})}
-    last: Step | None = None
+    last, placement = None, np.zeros(0, dtype=np.int64)
     total = trace.duration_s // schedule.horizon_s - schedule.practice - 1
     steps = windows([trace], schedule, request.seed)
     for done, walk in enumerate(walk_forward(steps, schedule, hosts.cores, tuple(flexible), hosts.count), 1):
         window = walk.window
-        sizes = np.array([memory.get(name, 0.0) for name in window.instances])
+        fixed = (
+            [_Bound(np.array([memory[name] for name in window.instances]), hosts.memory_mib)]
+            if memory
+            else []
+        )
+        capped = [_Bound(window.history.request, request.cap * hosts.cores)] if request.cap else []
         for ratio, run in runs.items():
             load = fixed_ratio(ratio).load(window.history, Question(request.stated, hosts.cores))
-            _place_both(run, window, load, hosts, (None, sizes))
+            _place_both(run, window, _bounded(load, fixed), hosts, (None, fixed))
         for stated, step in walk.steps.items():
-            load = step.rule.load(window.history, Question(stated, hosts.cores))
-            _place_both(flexible[stated], window, load, hosts, (step.choice.margin, sizes))
+            load = _bounded(step.rule.load(window.history, Question(stated, hosts.cores)), [*fixed, *capped])
+            terms = (step.choice.margin, [*fixed, *capped])
+            where = _place_both(flexible[stated], window, load, hosts, terms)
+            placement = where if stated == request.stated else placement
         last = walk.steps[request.stated]
         progress(done, total)
     if last is None:
@@ -191,12 +232,18 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         ratios=tuple(_ratio(ratio, run.open_ended) for ratio, run in runs.items()),
         mean_utilisation=mean,
         p95_utilisation=peak,
-        heat=_heat(last, hosts.cores),
+        heat=_heat(placement, last.window, hosts.cores),
         heat_hours=schedule.horizon_s / HOUR_S,
         margin=last.choice.margin,
         rule=last.rule.name,
-        notes=(*notes, *_few(len(flexible[request.stated].given))),
+        notes=(*notes, *_about_cap(request.cap), *_few(len(flexible[request.stated].given))),
     )
+
+
+def _about_cap(cap: float | None) -> tuple[str, ...]:
+    if cap is None:
+        return ()
+    return (f"flexible placement is held to {cap:g} vCPU for each core of a host, as --cap says",)
 
 
 def _few(judged: int) -> tuple[str, ...]:
@@ -215,17 +262,27 @@ def _span(seconds: int) -> str:
 
 
 def _that_fit(trace: Trace, hosts: HostShape) -> tuple[Trace, tuple[str, ...]]:
+    """Return the instances that a host can take, and a note of those that none can."""
     fits = trace.request[Dimension.CPU] <= hosts.cores
+    size = f"{hosts.cores:g} cores"
+    if hosts.memory_mib and Dimension.MEMORY in trace.request:
+        fits = fits & (trace.request[Dimension.MEMORY] <= hosts.memory_mib)
+        size += f" and {show_memory(hosts.memory_mib)}"
     if not fits.any():
         raise InvalidInputError(
-            f"No instance fits a host of {hosts.cores:g} cores.",
-            remedy="Give larger hosts: --hosts COUNTxCORES.",
+            f"No instance fits a host of {size}.",
+            remedy="Give larger hosts: --hosts COUNTxCORES or COUNTxCORESxMEMORY.",
+            fields=(FieldProblem("--hosts", "are too small for every instance", f"{hosts.count} of {size}"),),
+        )
+    if fits.sum() < 2:
+        raise InvalidInputError(
+            "There is only one instance to place: nothing could share a host with it.",
+            remedy="Give samples of several instances; yunhe flex recommend sizes a single one.",
         )
     if fits.all():
         return trace, ()
     names = [name for name, fit in zip(trace.instances, fits, strict=True) if not fit]
-    shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-    return trace.only(fits), (f"{len(names)} instances are larger than a host and were left out: {shown}",)
+    return trace.only(fits), (f"left out, as no host can take them: {shown(names)}",)
 
 
 def _memory_requests(trace: Trace, hosts: HostShape) -> dict[str, float]:
@@ -235,37 +292,42 @@ def _memory_requests(trace: Trace, hosts: HostShape) -> dict[str, float]:
     return dict(zip(trace.instances, sizes.tolist(), strict=True))
 
 
+def _bounded(load: Load, bounds: Sequence[_Bound]) -> Load:
+    """Return *load* with a rule for each of *bounds*, after its own; these hold whatever is used."""
+    amounts = np.array([bound.amount for bound in bounds]).reshape(len(bounds), load.size.shape[1])
+    return replace(
+        load,
+        size=np.vstack([load.size, amounts]),
+        weights=np.vstack([load.weights.reshape(-1, load.size.shape[1]), amounts]),
+        firm=len(bounds),
+    )
+
+
 def _place_both(
-    run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float | None, Floats]
-) -> None:
+    run: _Run, window: Window, load: Load, hosts: HostShape, terms: tuple[float | None, Sequence[_Bound]]
+) -> Ints:
     """Place on the given hosts and on as many as it takes, with the margin given or as the load stands.
 
-    Memory is never overcommitted.
+    Returns the former. What is bounded, memory first, is never overcommitted: the last rules of *load* are those
+    of the bounds.
     """
-    margin, memory = terms
-    bound = hosts.memory_mib > 0
-    if bound:
-        load = replace(
-            load,
-            size=np.vstack([load.size, memory[None, :]]),
-            weights=np.vstack([load.weights.reshape(-1, len(memory)), memory[None, :]]),
-            firm=1,
-        )
+    margin, bounds = terms
+    placements: list[Ints] = []
     for count, outcomes in ((hosts.count, run.given), (len(window.instances), run.open_ended)):
         limits = (
             limits_at(np.full(count, hosts.cores), load, np.full(count, hosts.cores))
             if margin is None
             else limits_with_margin(count, load, hosts.cores, margin)
         )
-        if bound:
-            limits = _with_memory(limits, hosts.memory_mib)
-        placement = first_fit(window.order, load, limits)
-        outcomes.append(judge(window, placement, hosts.cores))
+        placements.append(first_fit(window.order, load, _with_bounds(limits, bounds)))
+        outcomes.append(judge(window, placements[-1], hosts.cores))
+    return placements[0]
 
 
-def _with_memory(limits: Limits, memory_mib: float) -> Limits:
+def _with_bounds(limits: Limits, bounds: Sequence[_Bound]) -> Limits:
     capacity, weights = limits.capacity.copy(), limits.weights.copy()
-    capacity[-1] = weights[-1] = memory_mib
+    for row, bound in enumerate(reversed(bounds), 1):
+        capacity[-row] = weights[-row] = bound.limit
     return replace(limits, capacity=capacity, weights=weights)
 
 
@@ -336,9 +398,9 @@ def _utilisations(trace: Trace) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(means), tuple(peaks)
 
 
-def _heat(step: Step, cores: float) -> tuple[tuple[float, ...], ...]:
+def _heat(placement: Ints, window: Window, cores: float) -> tuple[tuple[float, ...], ...]:
     """Return hosts × columns of time: the highest share of its cores each host used."""
-    usage = host_usage(step.placement, step.window.future) / cores
+    usage = host_usage(placement, window.future) / cores
     columns = min(HEAT_COLUMNS, usage.shape[1])
     edges = np.linspace(0, usage.shape[1], columns + 1).astype(int)
     return tuple(tuple(float(row[a:b].max()) for a, b in pairwise(edges)) for row in usage)

@@ -16,6 +16,8 @@ class Role(StrEnum):
     TIME = "time"
     CPU_USED = "cpu_used"
     CPU_ALLOCATED = "cpu_allocated"
+    CPU_CLOCK = "cpu_clock"
+    """The clock of all its cores together: what usage in MHz is a part of."""
     MEMORY_USED = "memory_used"
     MEMORY_ALLOCATED = "memory_allocated"
     DISK = "disk"
@@ -26,10 +28,11 @@ class Role(StrEnum):
 NAMES: Mapping[Role, tuple[str, ...]] = {
     Role.INSTANCE: (
         "instance",
+        "instance_id",
         "vm",
         "vm_id",
+        "vmid",
         "id",
-        "instance_id",
         "job",
         "pod",
         "container",
@@ -41,46 +44,79 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "cpu_used",
         "cpu_usage",
         "cpu_avg",
+        "avg_cpu",
         "cpu",
         "cpu_util",
         "cpu_utilization",
         "cpu_utilisation",
+        "cpuutilization",
     ),
     Role.CPU_ALLOCATED: (
         "cpu_allocated",
         "cpu_alloc",
         "cpu_request",
         "cores",
+        "cpu_cores",
         "vcpus",
         "vcpu",
         "cpu_count",
         "cpus",
+        "cpu_limit",
+        "cpu_capacity",
+        "cpu_cap",
+        "cpu_capacity_provisioned",
     ),
+    Role.CPU_CLOCK: ("cpu_clock",),
     Role.MEMORY_USED: ("memory_used", "mem_used", "memory_usage", "mem_usage", "mem", "memory", "mem_util"),
     Role.MEMORY_ALLOCATED: (
         "memory_allocated",
         "mem_alloc",
         "mem_request",
         "memory_request",
+        "mem_limit",
+        "memory_limit",
         "mem_cap",
         "mem_capacity",
+        "memory_capacity",
+        "memory_capacity_provisioned",
     ),
-    Role.DISK: ("disk", "disk_r", "disk_w", "disk_read", "disk_write"),
-    Role.NETWORK: ("network", "net", "net_rx", "net_tx", "network_in", "network_out"),
+    Role.DISK: (
+        "disk",
+        "disk_r",
+        "disk_w",
+        "disk_read",
+        "disk_write",
+        "disk_read_throughput",
+        "disk_write_throughput",
+    ),
+    Role.NETWORK: (
+        "network",
+        "net",
+        "net_rx",
+        "net_tx",
+        "network_in",
+        "network_out",
+        "network_received_throughput",
+        "network_transmitted_throughput",
+    ),
     Role.AUTOSCALED: ("autoscaled", "hpa"),
 }
-"""Recognised names, without their unit; upper case, spaces and dashes do not matter."""
+"""Recognised names, without their unit, the surest first; upper case, spaces and dashes do not matter."""
 
 SUMMED = frozenset({Role.DISK, Role.NETWORK})
 """Roles that several columns may share: reads and writes, in and out."""
 
-UNITS: Mapping[str, str] = {
+_CPU: Mapping[str, str] = {
     "cores": "cores",
     "millis": "millicores",
+    "milli": "millicores",
     "millicores": "millicores",
     "m": "millicores",
-    "pct": "percent",
-    "percent": "percent",
+    "mhz": "MHz",
+    "ghz": "GHz",
+}
+_SHARES: Mapping[str, str] = {"pct": "percent", "percent": "percent", "share": "share"}
+_SIZES: Mapping[str, str] = {
     "bytes": "bytes",
     "b": "bytes",
     "kb": "KiB",
@@ -89,13 +125,29 @@ UNITS: Mapping[str, str] = {
     "mib": "MiB",
     "gb": "GiB",
     "gib": "GiB",
-    "kbs": "KiB/s",
-    "kibs": "KiB/s",
-    "mbs": "MiB/s",
-    "s": "s",
-    "ms": "ms",
 }
-"""Suffix of a column's name → unit."""
+_RATES: Mapping[str, str] = {
+    "kbs": "KiB/s",
+    "kb_s": "KiB/s",
+    "kibs": "KiB/s",
+    "kib_s": "KiB/s",
+    "mbs": "MiB/s",
+    "mb_s": "MiB/s",
+    "mib_s": "MiB/s",
+}
+UNITS: Mapping[Role, Mapping[str, str]] = {
+    Role.TIME: {"s": "s", "ms": "ms", "us": "us", "ns": "ns"},
+    Role.CPU_USED: {**_CPU, **_SHARES, "core_pct": "percent of a core"},
+    Role.CPU_ALLOCATED: _CPU,
+    Role.CPU_CLOCK: {"mhz": "MHz", "ghz": "GHz"},
+    Role.MEMORY_USED: {**_SIZES, **_SHARES},
+    Role.MEMORY_ALLOCATED: _SIZES,
+    Role.DISK: _RATES,
+    Role.NETWORK: _RATES,
+}
+"""End of a column's name → unit, for each role that has one: ``cpu_mb`` is no CPU column."""
+
+CLOCKS = frozenset({"MHz", "GHz"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,58 +157,93 @@ class Meaning:
     column: str
     role: Role
     unit: str = ""
+    guessed: bool = False
+    """Whether neither the name nor the cells nor the user said the unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Understanding:
+    """What the columns are, and which of them nothing is made of."""
+
+    meanings: tuple[Meaning, ...]
+    ignored: tuple[str, ...]
 
 
 def plain(name: str) -> str:
-    """Return *name* in lower case with underscores, as names are compared."""
-    return re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
+    """Return *name* in lower case with underscores and ``%`` spelt out, as names are compared."""
+    return re.sub(r"[^a-z0-9]+", "_", name.strip().lower().replace("%", " pct ")).strip("_")
 
 
-def understand(columns: Sequence[str], overrides: Iterable[Meaning] = ()) -> tuple[Meaning, ...]:
+def understand(columns: Sequence[str], overrides: Iterable[Meaning] = ()) -> Understanding:
     """Return what each recognised column means; *overrides* win over the names.
 
+    Where several columns could have one role, the one of the surest name has it and the others are ignored.
     Raises InvalidInputError that lists every missing column at once.
     """
     given = tuple(overrides)
     _check_overrides(given, columns)
     found = {meaning.column: meaning for meaning in given}
     taken = {meaning.role for meaning in given} - SUMMED
-    for column in columns:
-        meaning = _recognise(column)
-        if column not in found and meaning is not None and meaning.role not in taken:
-            found[column] = meaning
-            if meaning.role not in SUMMED:
-                taken.add(meaning.role)
+    recognised = [_recognise(column) for column in columns if column not in found]
+    for _, meaning in sorted((one for one in recognised if one), key=lambda one: one[0]):
+        if meaning.role not in taken:
+            found[meaning.column] = meaning
+            taken |= {meaning.role} - SUMMED
+    _drop_unneeded_clock(found)
     missing = [role for role in (Role.INSTANCE, Role.TIME, Role.CPU_USED) if role not in taken]
     if missing:
         raise _missing(missing, columns)
-    return tuple(found.values())
+    return Understanding(
+        tuple(found[column] for column in columns if column in found),
+        tuple(column for column in columns if column not in found),
+    )
 
 
 def parse_override(text: str) -> Meaning:
     """Read ``cpu_used=my column`` or ``memory_used=rss:bytes``."""
     role, separator, rest = text.partition("=")
-    column, _, unit = rest.partition(":")
-    if not separator or role not in set(Role) or not column:
+    if not separator or role not in set(Role) or not rest.partition(":")[0]:
         raise InvalidInputError(
             f"{text!r} does not say which column is what.",
             remedy=f"Write ROLE=COLUMN or ROLE=COLUMN:UNIT; roles are {', '.join(Role)}.",
         )
-    if unit and plain(unit) not in UNITS:
-        raise InvalidInputError(f"{unit!r} is not a unit.", remedy=f"Use one of {', '.join(UNITS)}.")
-    return Meaning(column, Role(role), UNITS[plain(unit)] if unit else "")
+    column, colon, unit = rest.rpartition(":")
+    if not colon:
+        return Meaning(rest, Role(role))
+    units = UNITS.get(Role(role), {})
+    if plain(unit) not in units:
+        raise InvalidInputError(
+            f"{unit!r} is not a unit of {role}.",
+            remedy=f"Use one of {', '.join(units)}." if units else f"{role} has no unit: leave it out.",
+        )
+    return Meaning(column, Role(role), units[plain(unit)])
 
 
-def _recognise(column: str) -> Meaning | None:
+def _recognise(column: str) -> tuple[int, Meaning] | None:
+    """Return what a column's name says, and how unsure that is.
+
+    A name known as it stands comes before one with a unit at its end: ``cpu_cores`` are cores given, not CPU
+    used in cores. Usage by the clock comes last, as it is only as good as what it is compared with.
+    """
     name = plain(column)
     for role, names in NAMES.items():
         if name in names:
-            return Meaning(column, role)
-        for known in names:
-            suffix = name.removeprefix(known + "_")
-            if suffix != name and suffix in UNITS:
-                return Meaning(column, role, UNITS[suffix])
+            return names.index(name), Meaning(column, role)
+    for role, units in UNITS.items():
+        for suffix, unit in units.items():
+            base = name.removesuffix(f"_{suffix}")
+            if base in NAMES[role]:
+                clock = role is Role.CPU_ALLOCATED and unit in CLOCKS
+                rank = NAMES[role].index(base) + (100 if unit in CLOCKS else 0)
+                return rank, Meaning(column, Role.CPU_CLOCK if clock else role, unit)
     return None
+
+
+def _drop_unneeded_clock(found: dict[str, Meaning]) -> None:
+    """Forget the clock where usage is not in MHz: nothing is then made of it."""
+    if not any(one.role is Role.CPU_USED and one.unit in CLOCKS for one in found.values()):
+        for column in [column for column, one in found.items() if one.role is Role.CPU_CLOCK]:
+            del found[column]
 
 
 def _check_overrides(overrides: Sequence[Meaning], columns: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from yunhe.flexible.histogram import grid_for_host
 from yunhe.flexible.profile import LONG_LIVED_PROFILE, new_profile
-from yunhe.flexible.rightsizing import Guards, Recommendation, recommend, unmet
+from yunhe.flexible.rightsizing import Guards, Recommendation, recommend_some, unmet
 from yunhe.flexible.trace import Dimension, Trace, hour_of_week
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.money import Prices, Tier
@@ -44,7 +44,6 @@ def explain_instance(
             remedy=f"Did you mean {', '.join(close)}?",
         )
     row = trace.instances.index(instance)
-    one = trace.only(np.arange(len(trace.instances)) == row)
     times = trace.slot_times_s(0, trace.slots)
     usage = trace.usage[Dimension.CPU][row].astype(np.float64)
     request = float(trace.request[Dimension.CPU][row])
@@ -54,7 +53,7 @@ def explain_instance(
     known = ~np.isnan(usage)
     hours = hour_of_week(times)
     by_week = np.array([_mean(usage[known & (hours == hour)]) for hour in range(168)])
-    advice = recommend(one, tier, Guards(autoscaled=autoscaled), prices)[0]
+    advice = recommend_some(trace, [row], tier, Guards(autoscaled=autoscaled), prices)[0]
     short = unmet(trace, row, advice.recommended)
     return InstanceExplanation(
         instance=instance,

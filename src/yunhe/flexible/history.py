@@ -89,6 +89,8 @@ def reporting_slots(reported: Bools) -> Bools:
 
 
 def _warm(reported: Bools, needed: int) -> Bools:
+    if reported.size == 0:  # nobody reported in all that time: nobody is known
+        return np.zeros(len(reported), dtype=np.bool_)
     seen = reported.sum(axis=1)
     life = reported.shape[1] - np.argmax(reported, axis=1)
     return (seen >= min(needed, reported.shape[1])) & (seen >= ENOUGH_COVERAGE * life)

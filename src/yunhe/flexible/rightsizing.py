@@ -4,14 +4,15 @@ The guards are the complaints people have of other tools: a quiet weekend shrink
 cut off and the next start runs out of memory, an autoscaler and the recommender chase each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
+from yunhe.flexible.history import reporting_slots
 from yunhe.flexible.tiers import reservation
-from yunhe.flexible.trace import DAY_S, WEEK_S, Dimension, Floats, Ints, Singles, Trace, hour_of_week
+from yunhe.flexible.trace import DAY_S, WEEK_S, Bools, Dimension, Floats, Ints, Singles, Trace, hour_of_week
 from yunhe.kernel.money import Prices, Tier
 
 CPU_STEP_MILLIS = 100
@@ -25,6 +26,10 @@ FLAVOUR_GIB_PER_CORE = (1, 2, 4, 8)
 
 PRICE_BOOK = Prices(cpu_core_hour_micros=100_000, memory_gib_hour_micros=12_000)
 """The stated price book: 0.10 per core-hour and 0.012 per GiB-hour."""
+
+
+START_SEEN_AFTER_S = DAY_S
+"""Who first reports after the others have reported for so long without a break was started then."""
 
 
 class Severity(StrEnum):
@@ -84,9 +89,32 @@ class Recommendation:
 
 def recommend(trace: Trace, tier: Tier, guards: Guards, prices: Prices) -> tuple[Recommendation, ...]:
     """Return a recommendation for every instance, the largest savings first."""
-    days = _day_of_week(trace)
-    all_of_them = [_one(trace, row, days, (tier, guards, prices)) for row in range(len(trace.instances))]
+    all_of_them = recommend_some(trace, range(len(trace.instances)), tier, guards, prices)
     return tuple(sorted(all_of_them, key=lambda one: (-one.saving_micros_per_hour, one.instance)))
+
+
+def recommend_some(
+    trace: Trace, rows: Iterable[int], tier: Tier, guards: Guards, prices: Prices
+) -> list[Recommendation]:
+    """Return a recommendation for the instances at *rows*; what all the others did tells who was seen to start."""
+    days, started = _day_of_week(trace), starts_seen(trace)
+    return [_one(trace, row, (days, bool(started[row])), (tier, guards, prices)) for row in rows]
+
+
+def starts_seen(trace: Trace) -> Bools:
+    """Return whose start, with its peak of memory, is in the data.
+
+    The first sample of an instance is its start only if the pool was watched before it: not at the beginning of
+    the data, nor where samples of the first minutes are missing there, nor after an outage of the collector.
+    """
+    usage = trace.usage.get(Dimension.MEMORY)
+    if usage is None:
+        return np.zeros(len(trace.instances), dtype=np.bool_)
+    reported = ~np.isnan(usage)
+    silent = np.concatenate([[0], np.cumsum(~reporting_slots(reported))])
+    first = np.argmax(reported, axis=1)
+    before = first - max(1, START_SEEN_AFTER_S // trace.period_s)
+    return (before >= 0) & (silent[first] == silent[np.maximum(before, 0)])
 
 
 def cheapest_flavour(need: Spec, prices: Prices) -> Spec:
@@ -111,6 +139,8 @@ class FlavourWaste:
     @property
     def share(self) -> float:
         """Return the share of the flavours' cost that no demand needs."""
+        if not self.flavours_micros_per_hour:  # nothing has a price
+            return 0.0
         return 1 - self.tailored_micros_per_hour / self.flavours_micros_per_hour
 
 
@@ -127,15 +157,17 @@ def _day_of_week(trace: Trace) -> Ints:
     return hour_of_week(trace.slot_times_s(0, trace.slots)) // 24
 
 
-def _one(trace: Trace, row: int, days: Ints, terms: tuple[Tier, Guards, Prices]) -> Recommendation:
-    tier, guards, prices = terms
+def _one(
+    trace: Trace, row: int, seen: tuple[Ints, bool], terms: tuple[Tier, Guards, Prices]
+) -> Recommendation:
+    (days, started), (tier, guards, prices) = seen, terms
     name = trace.instances[row]
     given = _given(trace, row)
     evidence: list[str] = []
     cpu = _cpu(trace.usage[Dimension.CPU][row], days, tier, evidence)
     memory = _memory(trace, row, guards, evidence)
     needed = Spec(_step_up(cpu * 1000, CPU_STEP_MILLIS), _step_up(memory, MEMORY_STEP_MIB))
-    spec = _guarded(needed, given, trace, row, guards, evidence)
+    spec = _guarded(needed, given, (trace, row, started), guards, evidence)
     saving = given.cost_micros_per_hour(prices) - spec.cost_micros_per_hour(prices)
     return Recommendation(
         instance=name,
@@ -181,8 +213,10 @@ def _memory(trace: Trace, row: int, guards: Guards, evidence: list[str]) -> floa
     return peak * guards.memory_headroom
 
 
-def _guarded(needed: Spec, given: Spec, trace: Trace, row: int, guards: Guards, evidence: list[str]) -> Spec:
-    cpu, memory = needed.cpu_millis, needed.memory_mib
+def _guarded(
+    needed: Spec, given: Spec, who: tuple[Trace, int, bool], guards: Guards, evidence: list[str]
+) -> Spec:
+    (trace, row, started), cpu, memory = who, needed.cpu_millis, needed.memory_mib
     seen = np.flatnonzero(~np.isnan(trace.usage[Dimension.CPU][row]))
     lived_s = (int(seen[-1] - seen[0]) + 1) * trace.period_s if len(seen) else 0
     if lived_s < guards.least_history_s and not needed.covers(given):
@@ -195,7 +229,7 @@ def _guarded(needed: Spec, given: Spec, trace: Trace, row: int, guards: Guards, 
         cpu = given.cpu_millis
     if guards.cpu_only or not needed.memory_mib:
         memory = given.memory_mib
-    elif len(seen) and seen[0] == 0 and memory < given.memory_mib * guards.unseen_start_keeps:
+    elif not started and memory < given.memory_mib * guards.unseen_start_keeps:
         memory = _step_up(given.memory_mib * guards.unseen_start_keeps, MEMORY_STEP_MIB)
         evidence.append("memory: its start is not in the data, so at least half of today's is kept")
     return Spec(cpu, memory)

@@ -1,45 +1,36 @@
 """From a table to a trace: every cell is used, repaired on request, or reported by row and column."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from yunhe.flexible.columns import Meaning, Role, plain, understand
-from yunhe.flexible.tables import Cells, Table
-from yunhe.flexible.trace import (
-    Bools,
-    Dimension,
-    Floats,
-    Ints,
-    Singles,
-    Trace,
-    carried_forward,
-    most_frequent,
-    on_slots,
+from yunhe.flexible.cells import (
+    USED,
+    Problem,
+    Samples,
+    Sheet,
+    read_amounts,
+    read_instances,
+    read_times,
+    sheet_of,
 )
+from yunhe.flexible.columns import Meaning, Role, understand
+from yunhe.flexible.sizes import Requests, settle_sizes, shown, use_in_our_units
+from yunhe.flexible.tables import Table
+from yunhe.flexible.trace import Bools, Dimension, Floats, Ints, Singles, Trace, carried_forward, on_slots
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError
-from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib, show_duration
+from yunhe.kernel.units import show_duration
 
 CARRY_S = 900
 """A gap up to this long holds the last value: collectors drift."""
 
-MOST_TIMES_REQUEST = 4.0
-"""Usage beyond this multiple of what was given means that the units differ."""
+LEAST_LEFT = 0.5
+"""Where repairing leaves less of the rows than this, the file is misunderstood, not damaged."""
 
 MOST_CELLS = 200_000_000
-_FACTORS = {"millicores": 1e-3, "bytes": 1 / 1024**2, "KiB": 1 / 1024, "GiB": 1024.0, "MiB/s": 1024.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One cell that cannot be used as it stands."""
-
-    row: int
-    column: str
-    problem: str
-    value: str
+YES = frozenset({"1", "1.0", "true", "yes", "y"})
+NO = frozenset({"0", "0.0", "false", "no", "n", "", "none", "nan", "null"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +42,8 @@ class Reading:
     notes: tuple[str, ...]
     repaired: tuple[Problem, ...] = ()
     autoscaled: frozenset[str] = field(default_factory=frozenset[str])
-
-
-@dataclass(slots=True)
-class _Columns:
-    """Numbers being checked: which rows are usable, and what was wrong with the others."""
-
-    table: Table
-    usable: Bools
-    problems: list[Problem]
-
-    def report(self, rows: Bools, column: str, problem: str) -> None:
-        """Write down each marked row and use it no more."""
-        cells = self.table.columns[column]
-        for row in np.flatnonzero(rows & self.usable):
-            self.problems.append(Problem(int(row) + self.table.first_row, column, problem, str(cells[row])))
-        self.usable &= ~rows
+    ignored: tuple[str, ...] = ()
+    """Columns of which nothing was made."""
 
 
 def read_trace(
@@ -78,252 +55,100 @@ def read_trace(
 ) -> Reading:
     """Return the trace in *table*.
 
-    Bad cells (text, negative, infinite, two values for one moment, units that differ) stop the reading with a
-    list of them; with *repair* their rows are left out and listed. Missing values are gaps, and are counted.
+    Bad cells (text, negative, infinite, two values for one moment, units that differ, a clock that was wrong)
+    stop the reading with a list of them; with *repair* their rows are left out and listed, unless they are most
+    of the file. Missing values are gaps, and are counted.
     """
     understood = understand(tuple(table.columns), overrides)
-    by_role = {meaning.role: meaning for meaning in understood}
-    state = _Columns(table, np.ones(table.rows, dtype=np.bool_), [])
-    notes: list[str] = []
-    times = _times(state, by_role[Role.TIME].column, notes)
-    names, codes = _instances(state, by_role[Role.INSTANCE].column)
-    amounts, settled = _amounts(state, understood, notes)
-    request = _requests(amounts, codes, len(names), assume_cores, notes)
-    _usage_in_cores(amounts, settled, request, codes)
-    _check_units(state, amounts, request, codes, settled)
-    _check_duplicates(state, codes, times, amounts, by_role, notes)
-    if state.problems and not repair:
-        raise _refusal(table, state.problems)
-    keep = state.usable
-    trace = _gridded(names, codes[keep], times[keep], {d: v[keep] for d, v in amounts.items()}, request)
-    notes.extend(_about(trace, times[keep], codes[keep]))
-    scaled = _autoscaled(table, by_role, names, codes)
-    return Reading(trace, tuple(settled.values()), tuple(notes), tuple(state.problems), scaled)
-
-
-def _times(state: _Columns, column: str, notes: list[str]) -> Floats:
-    cells = state.table.columns[column]
-    numbers = _fast_numbers(cells)
-    if numbers is None:
-        numbers = np.array([_moment(str(cell)) for cell in cells])
-    state.report(~np.isfinite(numbers), column, "is not a time: use seconds, milliseconds or ISO 8601")
-    largest = float(np.nanmax(np.abs(np.where(np.isfinite(numbers), numbers, 0)), initial=0.0))
-    for above, divisor, unit in ((1e17, 1e9, "nanoseconds"), (1e14, 1e6, "microseconds"), (1e11, 1e3, "ms")):
-        if largest > above:
-            notes.append(f"{column}: read as {unit} since 1970")
-            return numbers / divisor
-    if plain(column) in {"step", "slot"}:
-        notes.append(f"{column}: read as 5-minute steps")
-        return numbers * 300
-    if largest < 1e8:
-        notes.append(
-            f"{column}: read as seconds from an unknown beginning, as the numbers are too small for dates"
-        )
-    return numbers
-
-
-def _moment(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return float("nan")
-    return moment.timestamp() if moment.tzinfo else (moment - datetime(1970, 1, 1)).total_seconds()  # noqa: DTZ001 - naive means UTC here
-
-
-def _instances(state: _Columns, column: str) -> tuple[tuple[str, ...], Ints]:
-    cells = state.table.columns[column]
-    if not isinstance(cells, np.ndarray):
-        cells = np.array([str(cell).strip() for cell in cells])
-        state.report((cells == "") | (cells == "None"), column, "names no instance")
-    names, codes = np.unique(cells, return_inverse=True)
-    return tuple(str(name) for name in names.tolist()), codes.astype(np.int64)
-
-
-_DIMENSIONS = {
-    Role.CPU_USED: Dimension.CPU,
-    Role.MEMORY_USED: Dimension.MEMORY,
-    Role.DISK: Dimension.DISK,
-    Role.NETWORK: Dimension.NETWORK,
-}
-_ALLOCATED = {Role.CPU_ALLOCATED: Dimension.CPU, Role.MEMORY_ALLOCATED: Dimension.MEMORY}
-_MEMORY = frozenset({Role.MEMORY_USED, Role.MEMORY_ALLOCATED})
-
-Amounts = dict[Role, Floats]
-
-
-def _amounts(
-    state: _Columns, understood: Sequence[Meaning], notes: list[str]
-) -> tuple[Amounts, dict[str, Meaning]]:
-    """Return numbers in our units by role; percent stays percent until sizes are known."""
-    amounts: Amounts = {}
-    settled = {meaning.column: meaning for meaning in understood}
-    measured = [one for one in understood if one.role in _DIMENSIONS or one.role in _ALLOCATED]
-    read = {meaning.column: _numbers(state, meaning) for meaning in measured}
-    memory = [read[one.column][0] for one in measured if one.role in _MEMORY and not one.unit]
-    largest_mib = max((float(np.nanmax(numbers, initial=0.0)) for numbers in memory), default=0.0)
-    for meaning in measured:
-        column, (numbers, written) = meaning.column, read[meaning.column]
-        unit = written or meaning.unit or _guessed_unit(meaning, numbers, largest_mib, notes)
-        settled[column] = Meaning(column, meaning.role, unit)
-        state.report(np.isinf(numbers), column, "is infinite")
-        state.report(numbers < 0, column, "is negative")
-        missing = int(np.isnan(numbers).sum())
-        if missing:
-            first = int(np.argmax(np.isnan(numbers))) + state.table.first_row
-            notes.append(f"{column}: {missing:,} cells are empty, the first in row {first}: gaps")
-        scaled = numbers * _FACTORS.get(unit, 1.0)
-        amounts[meaning.role] = amounts[meaning.role] + scaled if meaning.role in amounts else scaled
-    return amounts, settled
-
-
-def _fast_numbers(cells: Cells) -> Floats | None:
-    if isinstance(cells, np.ndarray):
-        return cells.astype(np.float64)
-    try:
-        return np.array([cell or "nan" for cell in cells], dtype=np.float64)
-    except (ValueError, TypeError):
-        return None
-
-
-def _numbers(state: _Columns, meaning: Meaning) -> tuple[Floats, str]:
-    """Return the numbers of a column, and the unit if the cells carry their own (``500m``, ``2Gi``)."""
-    cells = state.table.columns[meaning.column]
-    numbers = _fast_numbers(cells)
-    if numbers is not None:
-        return numbers, ""
-    is_cpu = meaning.role in {Role.CPU_USED, Role.CPU_ALLOCATED}
-    values = np.full(len(cells), np.nan)
-    bare, bad = np.zeros(len(cells), dtype=np.bool_), np.zeros(len(cells), dtype=np.bool_)
-    for row, cell in enumerate(cells):
-        text = str(cell).strip()
-        if text.lower() in {"", "nan", "null", "none"}:
-            continue
-        bare[row] = _is_number(text)
-        try:
-            values[row] = float(text) if bare[row] else _with_unit(text, is_cpu=is_cpu)
-        except ValueError:
-            bad[row] = True
-    state.report(bad, meaning.column, "is not a number")
-    if (~bare & ~bad & ~np.isnan(values)).any():
-        state.report(bare, meaning.column, "has no unit while other cells of the column have one")
-        return values, "cores" if is_cpu else "MiB"
-    return values, ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _with_unit(text: str, *, is_cpu: bool) -> float:
-    return parse_cpu_millis(text) / 1000 if is_cpu else float(parse_memory_mib(text))
-
-
-def _guessed_unit(meaning: Meaning, numbers: Floats, largest_memory: float, notes: list[str]) -> str:
-    """Return the unit of a column whose name has none; both memory columns get the same one."""
-    role, column = meaning.role, meaning.column
-    if role in {Role.DISK, Role.NETWORK}:
-        unit = "KiB/s"
-    elif role is Role.CPU_USED and "util" in column.lower():
-        unit = "percent" if float(np.nanmax(numbers, initial=0.0)) > 1.5 else "share"
-    elif role in {Role.CPU_USED, Role.CPU_ALLOCATED}:
-        return "cores"
-    else:
-        sizes = ((1e8, "bytes"), (4e6, "KiB"), (1024, "MiB"))
-        unit = next((name for above, name in sizes if largest_memory > above), "GiB")
-    notes.append(
-        f"{column}: no unit in the name; read as {unit} from its size (--column {role}={column}:UNIT)"
+    sheet = sheet_of(table)
+    samples, settled = _samples(sheet, understood.meanings)
+    request = settle_sizes(samples, assume_cores)
+    use_in_our_units(samples, request)
+    _check_duplicates(samples)
+    scaled = _autoscaled(samples)
+    if sheet.problems and (not repair or sheet.usable.sum() < LEAST_LEFT * table.rows):
+        raise _refusal(table, sheet.problems, repaired=repair)
+    samples, request = _with_samples_only(samples, request)
+    trace = _gridded(samples, request)
+    sheet.notes.extend(_about(trace, samples.times, samples.codes))
+    used = tuple(one for one in settled if _is_used(one.role, trace))
+    return Reading(
+        trace,
+        used,
+        tuple(sheet.notes),
+        tuple(sheet.problems),
+        scaled,
+        tuple(column for column in table.columns if column not in {one.column for one in used}),
     )
-    return unit
 
 
-def _requests(
-    amounts: Amounts, codes: Ints, instances: int, assume_cores: float | None, notes: list[str]
-) -> dict[Dimension, Floats]:
-    """Return what each instance was given: the size it had most often, or what must be assumed."""
-    request: dict[Dimension, Floats] = {}
-    for role, dimension in _ALLOCATED.items():
-        if role in amounts:
-            request[dimension] = most_frequent(codes, amounts.pop(role), instances)
-    if Dimension.CPU not in request:
-        if assume_cores is not None:
-            request[Dimension.CPU] = np.full(instances, assume_cores)
-            notes.append(f"no column says how many cores were given: {assume_cores:g} assumed, as asked")
-        else:
-            peak = np.zeros(instances)
-            np.fmax.at(peak, codes, amounts[Role.CPU_USED])
-            request[Dimension.CPU] = 2.0 ** np.ceil(np.log2(np.maximum(peak, 0.125)))
-            notes.append(
-                "no column says how many cores were given: the next power of two above the highest use "
-                "assumed (--assume-cores N to say otherwise)"
-            )
-    return request
+def _samples(sheet: Sheet, meanings: Sequence[Meaning]) -> tuple[Samples, tuple[Meaning, ...]]:
+    by_role = {meaning.role: meaning for meaning in meanings}
+    times = read_times(sheet, by_role[Role.TIME])
+    names, codes = read_instances(sheet, by_role[Role.INSTANCE].column)
+    amounts, measured = read_amounts(sheet, meanings)
+    by_role |= {meaning.role: meaning for meaning in measured}
+    others = tuple(
+        replace(one, unit="") for one in meanings if one.column not in {two.column for two in measured}
+    )
+    return Samples(sheet, names, codes, times, amounts, by_role), (*others, *measured)
 
 
-def _usage_in_cores(
-    amounts: Amounts, settled: dict[str, Meaning], request: dict[Dimension, Floats], codes: Ints
-) -> None:
-    for meaning in settled.values():
-        dimension = _DIMENSIONS.get(meaning.role)
-        if dimension is not None and dimension in request and meaning.unit in {"percent", "share"}:
-            scale = 100.0 if meaning.unit == "percent" else 1.0
-            amounts[meaning.role] = amounts[meaning.role] / scale * request[dimension][codes]
-    if Dimension.MEMORY not in request:
-        amounts.pop(Role.MEMORY_USED, None)
+def _is_used(role: Role, trace: Trace) -> bool:
+    return role not in {Role.MEMORY_USED, Role.MEMORY_ALLOCATED} or Dimension.MEMORY in trace.usage
 
 
-def _check_units(
-    state: _Columns,
-    amounts: Amounts,
-    request: dict[Dimension, Floats],
-    codes: Ints,
-    settled: dict[str, Meaning],
-) -> None:
-    for meaning in settled.values():
-        dimension = _DIMENSIONS.get(meaning.role)
-        if dimension is None or dimension not in request or meaning.role not in amounts:
-            continue
-        given = request[dimension][codes]
-        with np.errstate(invalid="ignore"):
-            absurd = (given > 0) & (amounts[meaning.role] > MOST_TIMES_REQUEST * given)
-        text = (
-            f"is more than {MOST_TIMES_REQUEST:g} times what the instance was given: are the units the same?"
-        )
-        state.report(absurd, meaning.column, text)
-
-
-def _check_duplicates(
-    state: _Columns,
-    codes: Ints,
-    times: Floats,
-    amounts: Amounts,
-    by_role: dict[Role, Meaning],
-    notes: list[str],
-) -> None:
-    order = np.lexsort((times, codes))
-    order = order[state.usable[order]]
-    same = (np.diff(codes[order]) == 0) & (np.diff(times[order]) == 0)
-    if not same.any():
+def _check_duplicates(samples: Samples) -> None:
+    """Make one row of those of one instance and moment; report those that contradict each other."""
+    sheet = samples.sheet
+    order = np.lexsort((samples.times, samples.codes))
+    order = order[sheet.usable[order]]
+    repeats = (np.diff(samples.codes[order]) == 0) & (np.diff(samples.times[order]) == 0)
+    if not repeats.any():
         return
-    used = amounts[Role.CPU_USED][order]
-    differs = same & (np.diff(used) != 0) & ~(np.isnan(used[1:]) | np.isnan(used[:-1]))
-    marked = np.zeros(state.table.rows, dtype=np.bool_)
-    marked[order[1:][differs]] = True
-    exact = int(same.sum() - differs.sum())
-    if exact:
-        notes.append(f"{exact:,} rows repeat another row exactly: counted once")
-    column = by_role[Role.TIME].column
-    state.report(marked, column, "is there twice for this instance, with different usage")
+    group = np.concatenate([[0], np.cumsum(~repeats)])
+    leader = order[np.concatenate([[True], ~repeats])]
+    differs = np.zeros(len(order), dtype=np.bool_)
+    for values in samples.amounts.values():
+        known = ~np.isnan(values[order])
+        groups, first = np.unique(group[known], return_index=True)
+        agreed = np.full(len(leader), np.nan)
+        agreed[groups] = values[order][known][first]
+        differs |= known & (values[order] != agreed[group])
+        values[leader] = agreed
+    contradicts, again = (np.zeros(len(sheet.usable), dtype=np.bool_) for _ in range(2))
+    contradicts[order[differs]] = True
+    again[order[1:][repeats & ~differs[1:]]] = True
+    text = "is there twice for this instance, with different usage"
+    sheet.report(contradicts, samples.columns[Role.TIME].column, text)
+    if again.any():
+        sheet.notes.append(f"{int(again.sum()):,} rows repeat another row: counted once")
+        sheet.usable &= ~again
 
 
-def _refusal(table: Table, problems: list[Problem]) -> InvalidInputError:
+def _with_samples_only(samples: Samples, request: Requests) -> tuple[Samples, Requests]:
+    """Return the usable rows, and only the instances that have some CPU sample among them."""
+    keep = samples.sheet.usable
+    sampled = keep & ~np.isnan(samples.amounts[Role.CPU_USED])
+    present = np.bincount(samples.codes[sampled], minlength=len(samples.names)) > 0
+    if not present.all():
+        gone = [name for name, here in zip(samples.names, present, strict=True) if not here]
+        samples.sheet.notes.append(f"left out, as no usable CPU sample is there: {shown(gone)}")
+    keep = keep & present[samples.codes]
+    renumbered = np.cumsum(present) - 1
+    return (
+        replace(
+            samples,
+            names=tuple(name for name, here in zip(samples.names, present, strict=True) if here),
+            codes=renumbered[samples.codes[keep]],
+            times=samples.times[keep],
+            amounts={role: values[keep] for role, values in samples.amounts.items()},
+        ),
+        {dimension: sizes[present] for dimension, sizes in request.items()},
+    )
+
+
+def _refusal(table: Table, problems: list[Problem], *, repaired: bool) -> InvalidInputError:
     shown = problems[:20]
     kinds: dict[tuple[str, str], int] = {}
     for one in problems:
@@ -331,14 +156,15 @@ def _refusal(table: Table, problems: list[Problem]) -> InvalidInputError:
     summary = "; ".join(f"{count:,} × {column} {problem}" for (column, problem), count in kinds.items())
     return InvalidInputError(
         f"{len(problems):,} cells of {table.source} cannot be used: {summary}.",
-        remedy="Correct them, or let --repair leave those rows out and list them.",
+        remedy="So much is not to be repaired: say what the columns are with --column ROLE=COLUMN:UNIT."
+        if repaired
+        else "Correct them, or let --repair leave those rows out and list them.",
         fields=tuple(FieldProblem(f"row {one.row}, {one.column}", one.problem, one.value) for one in shown),
     )
 
 
-def _gridded(
-    names: tuple[str, ...], codes: Ints, times: Floats, amounts: Amounts, request: dict[Dimension, Floats]
-) -> Trace:
+def _gridded(samples: Samples, request: Requests) -> Trace:
+    names, codes, times = samples.names, samples.codes, samples.times
     period_s = _period_s(codes, times)
     first = int(times.min() // period_s)
     slot = (times // period_s).astype(np.int64) - first
@@ -349,10 +175,11 @@ def _gridded(
             remedy="Give a shorter time range, fewer instances, or coarser samples.",
         )
     usage: dict[Dimension, Singles] = {}
-    for role, dimension in _DIMENSIONS.items():
-        if role in amounts:
-            known = ~np.isnan(amounts[role])
-            grid = on_slots(codes[known], slot[known], amounts[role][known], shape)
+    for role, dimension in USED.items():
+        if role in samples.amounts:
+            amounts = samples.amounts[role]
+            known = ~np.isnan(amounts)
+            grid = on_slots(codes[known], slot[known], amounts[known], shape)
             usage[dimension] = carried_forward(grid, CARRY_S // period_s)
     for dimension in usage:
         request.setdefault(dimension, np.zeros(len(names)))
@@ -405,11 +232,11 @@ def _longest_run(gaps: Bools) -> int:
     return int(longest.max(initial=0))
 
 
-def _autoscaled(
-    table: Table, by_role: dict[Role, Meaning], names: tuple[str, ...], codes: Ints
-) -> frozenset[str]:
-    if Role.AUTOSCALED not in by_role:
+def _autoscaled(samples: Samples) -> frozenset[str]:
+    if Role.AUTOSCALED not in samples.columns:
         return frozenset()
-    cells = table.columns[by_role[Role.AUTOSCALED].column]
-    yes = np.array([str(cell).strip().lower() in {"1", "true", "yes"} for cell in cells])
-    return frozenset(names[code] for code in np.unique(codes[yes]))
+    column = samples.columns[Role.AUTOSCALED].column
+    said = np.array([str(cell).strip().lower() for cell in samples.sheet.table.columns[column]])
+    yes, no = np.isin(said, list(YES)), np.isin(said, list(NO))
+    samples.sheet.report(~yes & ~no, column, "is neither true nor false")
+    return frozenset(samples.names[code] for code in np.unique(samples.codes[yes]))

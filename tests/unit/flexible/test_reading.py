@@ -1,6 +1,5 @@
 """From files to traces: every cell is used, repaired on request, or reported by row and column."""
 
-import csv
 import gzip
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import usage_files
+from usage_files import HEADER, START, fields_of, refused, two_vms
 from yunhe.flexible.columns import Meaning, Role, parse_override, understand
 from yunhe.flexible.rows import Reading, read_trace
 from yunhe.flexible.tables import Table, read_table
@@ -18,37 +19,11 @@ from yunhe.flexible.trace import Dimension
 from yunhe.kernel.errors import InvalidInputError, NotFoundError, UnsupportedError
 
 Write = Callable[[Sequence[str], Sequence[Sequence[object]]], Path]
-HEADER = ("vm", "ts", "cpu_used", "cores")
-START = 1_700_000_100
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def _write(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
-        path = tmp_path / "usage.csv"
-        with path.open("w", newline="") as file:
-            csv.writer(file).writerows([header, *rows])
-        return path
-
-    return _write
-
-
-def two_vms(slots: int = 12) -> list[list[object]]:
-    return [
-        [name, START + 300 * slot, 0.25 * (number + 1), 2]
-        for number, name in enumerate(("a", "b"))
-        for slot in range(slots)
-    ]
-
-
-def refused(path: Path) -> InvalidInputError:
-    with pytest.raises(InvalidInputError) as caught:
-        read_trace(read_table(path))
-    return caught.value
-
-
-def fields_of(error: InvalidInputError) -> list[str]:
-    return [field.field for field in error.fields]
+    return lambda header, rows: usage_files.write(tmp_path / "usage.csv", header, rows)
 
 
 def test_a_plain_file_becomes_a_trace_and_says_what_it_understood(write: Write):
@@ -151,13 +126,6 @@ def test_memory_without_a_unit_is_guessed_from_its_size_and_the_guess_is_said(
     assert any("mem_used: no unit in the name" in note for note in reading.notes)
 
 
-def test_percent_needs_sizes_and_says_which_it_assumed(write: Write):
-    path = write(("vm", "ts", "cpu_pct"), [[name, ts, 50] for name, ts, _, _ in two_vms()])
-    reading = read_trace(read_table(path), assume_cores=8)
-    assert np.allclose(reading.trace.usage[Dimension.CPU], 4)
-    assert any("8 assumed, as asked" in note for note in reading.notes)
-
-
 def test_times_may_be_steps_seconds_milliseconds_or_iso(write: Write):
     steps = [[name, slot, 0.5, 2] for name in "ab" for slot in range(6)]
     trace = read_trace(read_table(write(("vm", "step", "cpu_used", "cores"), steps))).trace
@@ -184,19 +152,21 @@ def test_one_sample_teaches_nothing_and_says_so(write: Write):
     assert any("1 instances have a single sample" in note for note in reading.notes)
 
 
-def test_a_million_rows_out_of_order_are_sorted_and_it_is_said():
+def test_a_file_of_a_million_rows_out_of_order_is_sorted_and_it_is_said(tmp_path: Path):
     random = np.random.default_rng(1)
     order = random.permutation(1_000_000)
     vm, slot = order // 2000, order % 2000
-    table = Table(
-        "big.parquet",
-        {"vm": vm, "ts": START + 300 * slot, "cpu_used": (vm % 7) / 7, "cores": np.full(len(order), 2.0)},
-        len(order),
-        1,
-    )
-    reading = read_trace(table)
+    path = tmp_path / "big.csv"
+    with path.open("w") as file:
+        file.write("vm,ts,cpu_used,cores\n")
+        file.writelines(
+            f"{a},{START + 300 * b},{(a % 7) / 7:.6f},2\n"
+            for a, b in zip(vm.tolist(), slot.tolist(), strict=True)
+        )
+    reading = read_trace(read_table(path))
     assert reading.trace.usage[Dimension.CPU].shape == (500, 2000)
-    assert np.allclose(reading.trace.usage[Dimension.CPU][8], 1 / 7)
+    row = reading.trace.instances.index("8")
+    assert np.allclose(reading.trace.usage[Dimension.CPU][row], 1 / 7, atol=1e-6)
     assert any("not in order of time" in note and "sorted" in note for note in reading.notes)
 
 
@@ -252,7 +222,7 @@ def test_columns_are_recognised_by_name_and_unit_and_overridden_by_hand():
     found = understand(
         ("VM ID", "Timestamp", "cpu-usage_millis", "mem_mb", "net_rx_kbs", "net_tx_kbs", "colour")
     )
-    assert {one.column: (one.role, one.unit) for one in found} == {
+    assert {one.column: (one.role, one.unit) for one in found.meanings} == {
         "VM ID": (Role.INSTANCE, ""),
         "Timestamp": (Role.TIME, ""),
         "cpu-usage_millis": (Role.CPU_USED, "millicores"),
@@ -260,10 +230,18 @@ def test_columns_are_recognised_by_name_and_unit_and_overridden_by_hand():
         "net_rx_kbs": (Role.NETWORK, "KiB/s"),
         "net_tx_kbs": (Role.NETWORK, "KiB/s"),
     }
+    assert found.ignored == ("colour",)
     by_hand = understand(("who", "when", "load"), [parse_override(f"{a}={b}") for a, b in (
         ("instance", "who"), ("time", "when"), ("cpu_used", "load:percent"))])  # fmt: skip
-    assert Meaning("load", Role.CPU_USED, "percent") in by_hand
-    for text in ("instance", "nothing=x", "cpu_used=", "cpu_used=load:furlongs"):
+    assert Meaning("load", Role.CPU_USED, "percent") in by_hand.meanings
+    for text in (
+        "instance",
+        "nothing=x",
+        "cpu_used=",
+        "cpu_used=load:furlongs",
+        "cpu_used=load:gb",
+        "instance=x:s",
+    ):
         with pytest.raises(InvalidInputError):
             parse_override(text)
     with pytest.raises(InvalidInputError, match="not in the file"):

@@ -89,6 +89,18 @@ def test_an_instance_that_stopped_reporting_is_not_there_and_an_outage_of_all_is
     assert known.history.slots == slot - 8
 
 
+def test_a_gap_longer_than_anything_looks_back_is_stepped_over():
+    trace = small_trace(days=24)
+    usage = trace.usage[Dimension.CPU].copy()
+    per_day = DAY_S // trace.period_s
+    usage[:, 8 * per_day : 17 * per_day] = np.nan
+    silent = replace(trace, usage={**trace.usage, Dimension.CPU: usage})
+    known = history_before(silent, 17 * per_day, WEEK_S, DAY_S)
+    assert len(known.present) == 0
+    starts = [(one.start_s - trace.start_s) // DAY_S for one in windows([silent], LONG_LIVED, 1)]
+    assert starts == [1, 2, 3, 4, 5, 6, 7, 18, 19, 20, 21, 22, 23]
+
+
 def test_a_young_instance_repeats_its_own_day_at_its_own_hours():
     trace = small_trace()
     usage = trace.usage[Dimension.CPU].copy()

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from yunhe.flexible.explanation import explain_instance
 from yunhe.flexible.rightsizing import (
     CPU_STEP_MILLIS,
     MEMORY_STEP_MIB,
@@ -106,6 +109,62 @@ def test_a_start_up_peak_is_covered_and_an_unseen_start_keeps_half():
     assert (
         advice(replace(calm, usage={**calm.usage, Dimension.MEMORY: memory})).recommended.memory_mib >= 6900
     )
+
+
+def calm_pool(instances: int = 4) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+    """Return 14 days of 500 MiB used; each instance has 8 GiB."""
+    return np.full((instances, 14 * 288), 500.0, dtype=np.float32)
+
+
+def pool_of(memory: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> Trace:
+    """Return a trace of these amounts of memory; where one is missing, so is CPU's."""
+    names = tuple(f"vm{n}" for n in range(len(memory)))
+    cpu = np.where(np.isnan(memory), np.nan, 0.2).astype(np.float32)
+    request = {Dimension.CPU: np.full(len(memory), 4.0), Dimension.MEMORY: np.full(len(memory), 8192.0)}
+    return Trace(names, 345_600, 300, {Dimension.CPU: cpu, Dimension.MEMORY: memory}, request)
+
+
+def memory_of(memory: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> list[int]:
+    """Return the memory each instance should have."""
+    found = recommend(pool_of(memory), Tier.HIGH, Guards(), PRICE_BOOK)
+    return [one.recommended.memory_mib for one in sorted(found, key=lambda one: one.instance)]
+
+
+@given(st.lists(st.integers(0, 287), min_size=4, max_size=4), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_missing_first_samples_are_no_start_that_was_seen(missing: list[int], stray: bool):
+    memory = calm_pool()
+    for row, count in enumerate(missing):
+        memory[row, :count] = np.nan
+    if stray:
+        memory = np.concatenate([np.full((4, 3 * 288), np.nan, dtype=np.float32), memory], axis=1)
+        memory[0, 0] = 500.0
+    assert memory_of(memory) == [4096] * 4
+
+
+def test_a_start_after_an_outage_of_the_collector_was_not_seen():
+    memory = calm_pool()
+    memory[:, 5 * 288 : 6 * 288] = np.nan
+    memory[1, : 6 * 288 + 4] = np.nan
+    assert memory_of(memory) == [4096] * 4
+
+
+def test_a_start_among_others_that_report_was_seen():
+    memory = calm_pool()
+    memory[1, : 3 * 288] = np.nan
+    assert memory_of(memory) == [4096, 576, 4096, 4096]
+    memory[1, 3 * 288] = 6000
+    assert memory_of(memory)[1] == 6912, "its peak counts"
+
+
+def test_one_instance_is_explained_with_what_all_the_others_tell():
+    memory = calm_pool()
+    memory[1, : 3 * 288] = np.nan
+    trace = pool_of(memory)
+    advice = {one.instance: one for one in recommend(trace, Tier.HIGH, Guards(), PRICE_BOOK)}
+    for name in trace.instances:
+        explained = explain_instance(trace, name, Tier.HIGH, PRICE_BOOK, frozenset())
+        assert explained.recommendation == advice[name]
 
 
 def test_an_autoscaled_instance_keeps_its_cpu():

@@ -1,7 +1,8 @@
-"""``yunhe flex``: what is given out, what is used, and what it could be. Needs no server."""
+"""``yunhe flex``: what is given out, what is used, and what it could be. Needs a server only for its own record."""
 
 import re
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +13,12 @@ from yunhe.entrypoints.cli.prices import parse_prices
 from yunhe.entrypoints.cli.screen import PlainApp, err, print_json
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError
 from yunhe.kernel.money import Prices, Tier
-from yunhe.kernel.units import parse_memory_mib
+from yunhe.kernel.units import parse_duration_s, parse_memory_mib
 
 if TYPE_CHECKING:
     from yunhe.flexible.assessment import HostShape
     from yunhe.flexible.rows import Reading
+    from yunhe.flexible.tables import Table
 
 DEFAULT_REPORT = Path("flex-report.html")
 
@@ -40,13 +42,16 @@ FileArgument = Annotated[
     ),
 ]
 DemoOption = Annotated[bool, typer.Option("--demo", help="Use a made-up cluster of 160 instances, 3 weeks.")]
+RecordedOption = Annotated[
+    bool, typer.Option("--recorded", help="What the jobs of the platform in use have used, minute by minute.")
+]
 ColumnOption = Annotated[
     list[str] | None,
     typer.Option("--column", help="ROLE=COLUMN or ROLE=COLUMN:UNIT, where a name is not recognised."),
 ]
 CoresOption = Annotated[
     float | None,
-    typer.Option("--assume-cores", min=0.01, help="Cores of each instance, if the file has none."),
+    typer.Option("--assume-cores", min=0.01, help="Cores of each instance of which the file does not say."),
 ]
 RepairOption = Annotated[bool, typer.Option("--repair", help="Leave bad rows out and list them.")]
 PriceOption = Annotated[
@@ -58,11 +63,24 @@ PriceOption = Annotated[
 FlexOutput = Annotated[Output, typer.Option("--output", "-o", help="table, json, or csv.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where usage comes from, and how it is to be read."""
+
+    file: Path | None
+    demo: bool
+    recorded: bool
+    columns: tuple[str, ...]
+    assume_cores: float | None
+    repair: bool
+
+
 @app.command()
 def assess(  # noqa: PLR0913 - each is an option
     file: FileArgument = None,
     *,
     demo: DemoOption = False,
+    recorded: RecordedOption = False,
     hosts: Annotated[
         str,
         typer.Option(
@@ -72,6 +90,16 @@ def assess(  # noqa: PLR0913 - each is an option
     stated: Annotated[str, typer.Option(help="How often a host may be overloaded, e.g. 1%.")] = "1%",
     report: Annotated[Path, typer.Option(help="Where to write the HTML report.")] = DEFAULT_REPORT,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    cap: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="vCPU for each core of a host, at most, in flexible placement."),
+    ] = None,
+    window: Annotated[
+        str,
+        typer.Option(
+            help="How far back to look, e.g. 3d or 6h.", show_default="7d, or 4h of a trace of hours"
+        ),
+    ] = "",
     column: ColumnOption = None,
     assume_cores: CoresOption = None,
     repair: RepairOption = False,
@@ -88,6 +116,8 @@ def assess(  # noqa: PLR0913 - each is an option
       yunhe flex assess --demo
       yunhe flex assess usage.csv --hosts 40x64
       yunhe flex assess usage.parquet --hosts 40x64x512GB --stated 0.5% --report pool.html
+      yunhe flex assess usage.csv --hosts 40x64 --cap 4 --window 14d
+      yunhe flex assess --recorded
       yunhe flex assess odd.csv --column instance=guest --column cpu_used=load:percent --assume-cores 4
     """
     from yunhe.entrypoints.cli import flex_show  # noqa: PLC0415 - heavy
@@ -98,18 +128,26 @@ def assess(  # noqa: PLR0913 - each is an option
     from yunhe.flexible.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
 
     shape, share, prices = _hosts(hosts), _share(stated), _prices(price)
+    window_s = _duration(window, "--window 7d") if window else None
     if not no_report and not report.absolute().parent.is_dir():
         raise NotFoundError(
             f"There is no folder {report.parent}.", remedy="Make it, or give another --report."
         )
-    reading = _read(file, demo=demo, columns=column, assume_cores=assume_cores, repair=repair)
+    reading = _read(Source(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     with flex_show.progress("walking through the trace") as tell:
-        found = walk(AssessmentRequest(reading.trace, shape, share, prices, seed), tell)
+        found = walk(AssessmentRequest(reading.trace, shape, share, prices, seed, cap, window_s), tell)
     advice = size_all(reading.trace, Tier.HIGH, Guards(autoscaled=reading.autoscaled), prices)
     if not no_report:
         write_report(report, found, reading, advice, prices)
     if output is Output.JSON:
-        print_json({"assessment": found, "notes": reading.notes, "repaired": len(reading.repaired)})
+        print_json(
+            {
+                **flex_show.as_read(reading),
+                "assessment": found,
+                "recommendations": advice,
+                "savings": flex_show.savings(advice, prices),
+            }
+        )
     elif output is Output.CSV:
         flex_show.write_policies_csv(sys.stdout, found)
     else:
@@ -123,6 +161,7 @@ def recommend(  # noqa: PLR0913 - each is an option
     file: FileArgument = None,
     *,
     demo: DemoOption = False,
+    recorded: RecordedOption = False,
     tier: Annotated[Tier, typer.Option(help="high, medium or low.")] = Tier.HIGH,
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="Leave memory as it is.")] = False,
     least_history: Annotated[str, typer.Option(help="Shrink nothing seen for less.")] = "7d",
@@ -142,18 +181,19 @@ def recommend(  # noqa: PLR0913 - each is an option
     from yunhe.entrypoints.cli import flex_show  # noqa: PLC0415 - heavy
     from yunhe.flexible.rightsizing import Guards  # noqa: PLC0415 - heavy
     from yunhe.flexible.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
-    from yunhe.kernel.units import parse_duration_s  # noqa: PLC0415 - only here
 
-    prices = _prices(price)
-    try:
-        least_s = int(parse_duration_s(least_history))
-    except ValueError as error:
-        raise InvalidInputError(str(error), remedy="For example --least-history 7d.") from None
-    reading = _read(file, demo=demo, columns=column, assume_cores=assume_cores, repair=repair)
+    prices, least_s = _prices(price), _duration(least_history, "--least-history 7d")
+    reading = _read(Source(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     guards = Guards(least_history_s=least_s, autoscaled=reading.autoscaled, cpu_only=cpu_only)
     advice = size_all(reading.trace, tier, guards, prices)
     if output is Output.JSON:
-        print_json({"recommendations": advice, "notes": reading.notes})
+        print_json(
+            {
+                **flex_show.as_read(reading),
+                "recommendations": advice,
+                "savings": flex_show.savings(advice, prices),
+            }
+        )
     elif output is Output.CSV:
         flex_show.write_advice_csv(sys.stdout, advice)
     else:
@@ -166,12 +206,13 @@ def explain(  # noqa: PLR0913 - each is an option
     file: FileArgument = None,
     *,
     demo: DemoOption = False,
+    recorded: RecordedOption = False,
     tier: Annotated[Tier, typer.Option(help="high, medium or low.")] = Tier.HIGH,
     column: ColumnOption = None,
     assume_cores: CoresOption = None,
     repair: RepairOption = False,
     price: PriceOption = "",
-    output: Annotated[Output, typer.Option("--output", "-o", help="table or json.")] = Output.TABLE,
+    output: FlexOutput = Output.TABLE,
 ) -> None:
     """Say what is known of one instance, what it should be and why, and what is reserved for it.
 
@@ -183,31 +224,51 @@ def explain(  # noqa: PLR0913 - each is an option
     from yunhe.flexible.explanation import explain_instance  # noqa: PLC0415 - heavy
 
     prices = _prices(price)
-    reading = _read(file, demo=demo, columns=column, assume_cores=assume_cores, repair=repair)
+    reading = _read(Source(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     found = explain_instance(reading.trace, instance, tier, prices, reading.autoscaled)
     if output is Output.JSON:
         print_json(found)
+    elif output is Output.CSV:
+        flex_show.write_explanation_csv(sys.stdout, found)
     else:
         flex_show.show_explanation(found)
 
 
-def _read(
-    file: Path | None, *, demo: bool, columns: list[str] | None, assume_cores: float | None, repair: bool
-) -> "Reading":
+def _read(source: Source) -> "Reading":
     from yunhe.flexible.columns import parse_override  # noqa: PLC0415 - heavy
     from yunhe.flexible.rows import Reading, read_trace  # noqa: PLC0415 - heavy
     from yunhe.flexible.synthetic import Cluster, synthetic_trace  # noqa: PLC0415 - heavy
     from yunhe.flexible.tables import read_table  # noqa: PLC0415 - heavy
 
-    if demo == (file is not None):
+    asked = [source.file is not None, source.demo, source.recorded].count(True)
+    if asked != 1:
         raise InvalidInputError(
-            "Give a file or --demo, not both." if demo else "There is nothing to read.",
+            "Give one of a file, --demo and --recorded." if asked else "There is nothing to read.",
             remedy="yunhe flex assess usage.csv, or yunhe flex assess --demo to see it work.",
         )
-    if file is None:
+    if source.demo:
         return Reading(synthetic_trace(Cluster()), (), ("a made-up cluster, the same every time",))
-    overrides = [parse_override(text) for text in columns or ()]
-    return read_trace(read_table(file), overrides, assume_cores=assume_cores, repair=repair)
+    overrides = [parse_override(text) for text in source.columns]
+    table = _recorded() if source.file is None else read_table(source.file)
+    return read_trace(table, overrides, assume_cores=source.assume_cores, repair=source.repair)
+
+
+def _recorded() -> "Table":
+    from yunhe.entrypoints.cli import flex_show  # noqa: PLC0415 - heavy
+    from yunhe.entrypoints.cli.connection import connected  # noqa: PLC0415 - only with a server
+    from yunhe.entrypoints.cli.context import current_context  # noqa: PLC0415 - only with a server
+    from yunhe.entrypoints.cli.flex_recorded import recorded_usage  # noqa: PLC0415 - only with a server
+
+    context = current_context()
+    with connected(context) as client, flex_show.progress("reading what jobs used") as tell:
+        return recorded_usage(client, context.project, tell)
+
+
+def _duration(text: str, example: str) -> int:
+    try:
+        return int(parse_duration_s(text))
+    except ValueError as error:
+        raise InvalidInputError(str(error), remedy=f"For example {example}.") from None
 
 
 def _hosts(text: str) -> "HostShape | None":

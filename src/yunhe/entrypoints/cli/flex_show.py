@@ -48,6 +48,8 @@ def understood(reading: Reading) -> list[str]:
             f"{one.column} = {one.role}{f' ({one.unit})' if one.unit else ''}" for one in reading.understood
         )
         lines.append(f"understood {said}")
+    if reading.ignored:
+        lines.append(f"not used   {', '.join(reading.ignored)}")
     lines += [f"note  {note}" for note in reading.notes]
     if reading.repaired:
         lines.append(f"{len(reading.repaired):,} rows left out, as --repair asked:")
@@ -56,6 +58,28 @@ def understood(reading: Reading) -> list[str]:
         if len(reading.repaired) > SHOWN_REPAIRS:
             lines.append(f"  … and {len(reading.repaired) - SHOWN_REPAIRS:,} more")
     return lines
+
+
+def as_read(reading: Reading) -> dict[str, object]:
+    """Return the same for programs."""
+    return {
+        "understood": reading.understood,
+        "ignored": reading.ignored,
+        "notes": reading.notes,
+        "repaired": reading.repaired,
+    }
+
+
+def savings(advice: Sequence[Recommendation], prices: Prices) -> dict[str, float]:
+    """Return what all instances cost an hour as given, tailored and in flavours, for programs."""
+    waste = flavour_waste(tuple(advice), prices)
+    return {
+        "given_micros_per_hour": waste.given_micros_per_hour,
+        "tailored_micros_per_hour": waste.tailored_micros_per_hour,
+        "flavours_micros_per_hour": waste.flavours_micros_per_hour,
+        "saving_micros_per_hour": waste.given_micros_per_hour - waste.tailored_micros_per_hour,
+        "flavours_waste": waste.share,
+    }
 
 
 def show_assessment(
@@ -230,37 +254,57 @@ def write_policies_csv(file: TextIO, found: Assessment) -> None:
         writer.writerow([getattr(one, name) for name in PolicyResult.__struct_fields__])
 
 
+ADVICE_COLUMNS = (
+    "instance",
+    "tier",
+    "severity",
+    "given_cpu_millis",
+    "given_memory_mib",
+    "cpu_millis",
+    "memory_mib",
+    "reserved_cpu_millis",
+    "reserved_memory_mib",
+    "saving_micros_per_hour",
+    "evidence",
+)
+EXPLAINED = tuple(
+    name
+    for name in InstanceExplanation.__struct_fields__
+    if name not in {"instance", "recommendation", "by_hour_cores"}
+)
+
+
+def _advice_row(one: Recommendation) -> tuple[object, ...]:
+    return (
+        one.instance,
+        one.tier,
+        one.severity,
+        one.given.cpu_millis,
+        one.given.memory_mib,
+        one.recommended.cpu_millis,
+        one.recommended.memory_mib,
+        one.reserved.cpu_millis,
+        one.reserved.memory_mib,
+        one.saving_micros_per_hour,
+        "; ".join(one.evidence),
+    )
+
+
 def write_advice_csv(file: TextIO, advice: Sequence[Recommendation]) -> None:
     """Write one row for each instance."""
     writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(ADVICE_COLUMNS)
+    writer.writerows(_advice_row(one) for one in advice)
+
+
+def write_explanation_csv(file: TextIO, found: InstanceExplanation) -> None:
+    """Write one row: the advice, what it rests on, and the mean of each hour of the day."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow((*ADVICE_COLUMNS, *EXPLAINED, *(f"hour_{hour:02}_cores" for hour in range(24))))
     writer.writerow(
         (
-            "instance",
-            "tier",
-            "severity",
-            "given_cpu_millis",
-            "given_memory_mib",
-            "cpu_millis",
-            "memory_mib",
-            "reserved_cpu_millis",
-            "reserved_memory_mib",
-            "saving_micros_per_hour",
-            "evidence",
+            *_advice_row(found.recommendation),
+            *(getattr(found, name) for name in EXPLAINED),
+            *found.by_hour_cores,
         )
     )
-    for one in advice:
-        writer.writerow(
-            (
-                one.instance,
-                one.tier,
-                one.severity,
-                one.given.cpu_millis,
-                one.given.memory_mib,
-                one.recommended.cpu_millis,
-                one.recommended.memory_mib,
-                one.reserved.cpu_millis,
-                one.reserved.memory_mib,
-                one.saving_micros_per_hour,
-                "; ".join(one.evidence),
-            )
-        )
