@@ -51,7 +51,8 @@ def networks(draw: st.DrawFn) -> Network:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
+def graphs(draw: st.DrawFn, *, together: bool = False) -> Graph:
+    """Return a graph; *together*, some of its links keep their ends on one node."""
     size = draw(st.integers(1, 4))
     components = tuple(
         Component(
@@ -71,6 +72,7 @@ def graphs(draw: st.DrawFn) -> Graph:
             latency_ms=draw(st.sampled_from([math.inf, 4.0, 9.0])),
             reliability=draw(st.sampled_from([0.0, 0.85, 0.95])),
             data_mib=float(draw(st.integers(0, 4))),
+            same_node=together and draw(st.booleans()),
         )
         for i in range(1, size)
     )
@@ -78,7 +80,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         name="app",
         components=components,
         links=links,
-        distinct_nodes=draw(st.booleans()),
+        distinct_nodes=not together and draw(st.booleans()),
         finish_s=draw(st.sampled_from([math.inf, math.inf, 8.0])),
     )
 
@@ -404,20 +406,29 @@ BROKEN: dict[str, tuple[Graph, Embedded]] = {
         Graph(name="g", components=(Component(name="u", run_s=9.0),), finish_s=8.0),
         Embedded(nodes=("a",), paths=(), cost=0),
     ),
+    "same node": (
+        Graph(
+            name="g",
+            components=(Component(name="u"), Component(name="v")),
+            links=(Link(source="u", target="v", same_node=True),),
+            distinct_nodes=False,
+        ),
+        Embedded(nodes=("a", "b"), paths=((0,),), cost=0),
+    ),
     **{
         name: (
             Graph(
                 name="g",
                 components=(Component(name="u"), Component(name="v")),
-                links=(Link(source="u", target="v", **limits),),
+                links=(link,),
             ),
             Embedded(nodes=("a", "b"), paths=(path,), cost=0),
         )
-        for name, limits, path in (
-            ("link bandwidth", {"bandwidth": 9.0}, (0,)),
-            ("transfer delay", {"latency_ms": 1.0}, (0,)),
-            ("reliability", {"reliability": 0.99}, (0,)),
-            ("path", {}, ()),
+        for name, link, path in (
+            ("link bandwidth", Link(source="u", target="v", bandwidth=9.0), (0,)),
+            ("transfer delay", Link(source="u", target="v", latency_ms=1.0), (0,)),
+            ("reliability", Link(source="u", target="v", reliability=0.99), (0,)),
+            ("path", Link(source="u", target="v"), ()),
         )
     },
 }
@@ -440,7 +451,7 @@ def test_each_constraint_that_is_broken_is_named_and_the_refusal_names_it_too(na
         assert answer.constraint in (name, also.get(name))
         assert answer.detail
     else:
-        assert name in ("node capacity", "distinct nodes", "location", "path"), (
+        assert name in ("node capacity", "distinct nodes", "location", "path", "same node"), (
             "another placement keeps these"
         )
         assert violations(graph, net, answer) == ()
@@ -459,3 +470,73 @@ def test_a_graph_that_makes_no_sense_is_refused_by_field() -> None:
         "links[1]",
         "components.u",
     }
+
+
+@settings(deadline=None)
+@given(graphs(together=True), networks())
+def test_what_is_kept_together_shares_a_node_and_breaks_nothing_else(graph: Graph, net: Network) -> None:
+    if answer := placed(graph, net):
+        at = dict(zip((c.name for c in graph.components), answer.nodes, strict=True))
+        assert all(at[k.source] == at[k.target] for k in graph.links if k.same_node)
+        assert violations(graph, net, answer) == ()
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(together=True), networks())
+def test_the_exact_model_keeps_together_what_must_be_and_the_search_never_beats_it(
+    graph: Graph, net: Network
+) -> None:
+    exact, found = place_exactly(graph, net), placed(graph, net)
+    if isinstance(exact, Embedded):
+        at = dict(zip((c.name for c in graph.components), exact.nodes, strict=True))
+        assert all(at[k.source] == at[k.target] for k in graph.links if k.same_node)
+    else:
+        assert found is None
+
+
+def test_keeping_together_changes_where_components_go() -> None:
+    """Apart they fit on two nodes; together only on the third, which is farther than either."""
+    net = network({"a": (4.0, 0.0), "b": (4.0, 0.0), "c": (6.0, 0.0)}, [("a", "b", 9.0), ("b", "c", 9.0)])
+    apart = Graph(
+        name="g",
+        components=(
+            Component(name="u", cpu=3.0, nodes=("a", "c")),
+            Component(name="v", cpu=3.0, nodes=("b", "c")),
+        ),
+        links=(Link(source="u", target="v", bandwidth=1.0, data_mib=5.0),),
+        distinct_nodes=False,
+    )
+    together = msgspec.structs.replace(
+        apart, links=(Link(source="u", target="v", data_mib=5.0, same_node=True),), finish_s=1.0
+    )
+    one = placed(together, net)
+    assert one is not None
+    assert one.nodes == ("c", "c")
+    assert one.paths == ((),)
+    both = msgspec.structs.replace(
+        together, components=(Component(name="u", cpu=4.0), Component(name="v", cpu=3.0))
+    )
+    refused = place_graph(both, net, search=PLAIN)
+    assert isinstance(refused, Refused)
+    assert "u and v" in refused.detail
+    nowhere = msgspec.structs.replace(
+        together, components=(Component(name="u", nodes=("a",)), Component(name="v", nodes=("b",)))
+    )
+    assert place_graph(nowhere, net, search=PLAIN) == Refused(
+        constraint="location", detail="u and v may only be where there is no node"
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "distinct"),
+    [
+        (Link(source="u", target="v", data_mib=5.0), False),
+        (Link(source="u", target="v", same_node=True), True),
+    ],
+    ids=["data over no bandwidth", "one node and never two on one"],
+)
+def test_a_link_that_contradicts_itself_is_refused_by_its_number(link: Link, distinct: bool) -> None:
+    parts = (Component(name="u"), Component(name="v"))
+    with pytest.raises(InvalidInputError) as refused:
+        Graph(name="g", components=parts, links=(link,), distinct_nodes=distinct, finish_s=9.0)
+    assert [problem.field for problem in refused.value.fields] == ["links[0]"]

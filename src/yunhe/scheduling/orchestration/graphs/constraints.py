@@ -7,6 +7,7 @@ the bandwidth reserved for it; the reliability of a link of the graph is the pro
 and of every link and node between them.
 """
 
+import math
 from graphlib import CycleError, TopologicalSorter
 
 import msgspec
@@ -32,6 +33,7 @@ def violations(graph: Graph, network: Network, embedding: Embedded) -> tuple[Vio
         *_capacity(graph, network, embedding),
         *_bandwidth(graph, network, embedding),
         *_location(graph, embedding),
+        *_together(graph, embedding),
         *_delay(graph, network, embedding),
         *_finish(graph, network, embedding),
         *_reliability(graph, network, embedding),
@@ -114,6 +116,16 @@ def _location(graph: Graph, embedding: Embedded) -> list[Violation]:
     ]
 
 
+def _together(graph: Graph, embedding: Embedded) -> list[Violation]:
+    """Components whose link keeps them together share a node."""
+    at = dict(zip((component.name for component in graph.components), embedding.nodes, strict=True))
+    return [
+        Violation("same node", f"{k.source} is on {at[k.source]}, {k.target} on {at[k.target]}")
+        for k in graph.links
+        if k.same_node and at[k.source] != at[k.target]
+    ]
+
+
 def path_latency_ms(network: Network, path: tuple[int, ...]) -> float:
     """Return the delay along a path."""
     return float(sum(network.latency_ms[number] for number in path))
@@ -132,8 +144,10 @@ def _delay(graph: Graph, network: Network, embedding: Embedded) -> list[Violatio
 
 def transfer_s(network: Network, link: Link, path: tuple[int, ...]) -> float:
     """Return how long a link's data is under way."""
-    moving = link.data_mib / (link.bandwidth * MIB_PER_S_PER_UNIT) if link.data_mib and path else 0.0
-    return path_latency_ms(network, path) / 1000 + moving
+    if not (link.data_mib and path):
+        return path_latency_ms(network, path) / 1000
+    rate = link.bandwidth * MIB_PER_S_PER_UNIT
+    return path_latency_ms(network, path) / 1000 + (link.data_mib / rate if rate else math.inf)
 
 
 def finish_s(graph: Graph, network: Network, embedding: Embedded) -> float:

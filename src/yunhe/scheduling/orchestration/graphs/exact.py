@@ -83,6 +83,8 @@ class _Model:
         for k, link in enumerate(self.graph.links):
             source, target = self.row[link.source], self.row[link.target]
             for v in self.nodes:
+                if link.same_node:
+                    self.h.addConstr(self.at[source, v] == self.at[target, v])
                 out = self._sum(self.flow[k, w] for w, (a, _, _) in enumerate(self.ways) if a == v)
                 into = self._sum(self.flow[k, w] for w, (_, b, _) in enumerate(self.ways) if b == v)
                 self.h.addConstr(out - into == self.at[source, v] - self.at[target, v])
@@ -130,7 +132,7 @@ class _Model:
                 float(self.network.latency_ms[e]) / 1000 * self.flow[k, w]
                 for w, (_, _, e) in enumerate(self.ways)
             )
-            if link.data_mib:
+            if link.data_mib and not link.same_node:
                 apart = self.h.addBinary()
                 for w in range(len(self.ways)):
                     self.h.addConstr(apart >= self.flow[k, w])

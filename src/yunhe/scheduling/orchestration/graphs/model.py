@@ -41,6 +41,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """Least probability that both ends and everything between them work [ψ̂]."""
     data_mib: float = 0.0
     """What must arrive before the target can begin."""
+    same_node: bool = False
+    """Whether both ends must share a node, so that nothing crosses the network."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
                 problems.append(
                     FieldProblem(f"links[{number}]", "leads back to where it begins", link.source)
                 )
+            problems += [FieldProblem(f"links[{number}]", problem) for problem in self._contradictions(link)]
         amounts = [(f"components.{c.name}", (c.cpu, c.storage, c.run_s)) for c in self.components]
         amounts += [
             (f"links.{link.source}-{link.target}", (link.bandwidth, link.data_mib)) for link in self.links
@@ -79,6 +82,15 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
             problems.append(FieldProblem("components", "is empty"))
         if problems:
             raise InvalidInputError(f"Graph {self.name} cannot be placed as it is.", fields=tuple(problems))
+
+    def _contradictions(self, link: Link) -> list[str]:
+        """Return what a link asks for that cannot be had together."""
+        found: list[str] = []
+        if link.data_mib > 0 and link.bandwidth == 0 and not link.same_node:
+            found.append("moves data and asks for no bandwidth to move it over")
+        if link.same_node and self.distinct_nodes:
+            found.append("asks for one node where no two components may share one")
+        return found
 
 
 @dataclass(frozen=True, eq=False)

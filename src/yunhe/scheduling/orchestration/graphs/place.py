@@ -1,5 +1,6 @@
 """Placing a graph: several tries with a little noise, the best that breaks no constraint is taken."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -7,7 +8,8 @@ import msgspec
 import numpy as np
 
 from yunhe.scheduling.orchestration.graphs import kernel
-from yunhe.scheduling.orchestration.graphs.constraints import violations
+from yunhe.scheduling.orchestration.graphs.constraints import Violation, violations
+from yunhe.scheduling.orchestration.graphs.joining import Joined
 from yunhe.scheduling.orchestration.graphs.model import (
     Embedded,
     FloatArray,
@@ -69,35 +71,48 @@ class Wiring:
         return self.first, self.neighbour, self.number
 
 
+Also = Callable[[Embedded], tuple[Violation, ...]]
+"""What else a placement must keep, beside the constraints of the graph itself."""
+
+
 def place_graph(
-    graph: Graph, network: Network, *, seed: int = 0, search: Search = DEFAULT, wiring: Wiring | None = None
+    graph: Graph,
+    network: Network,
+    *,
+    seed: int = 0,
+    search: Search = DEFAULT,
+    wiring: Wiring | None = None,
+    also: Also | None = None,
 ) -> GraphDecision:
     """Return where *graph* goes on *network* as it is free now, all of it, or what stands in the way.
 
     The same arguments give the same answer.
     """
-    hopeless = _hopeless(graph, network)
+    joined = Joined(graph)
+    hopeless = _hopeless(joined.graph, network)
     if hopeless is not None:
         return hopeless
-    attempt = _Attempt(graph, network, wiring or Wiring(network), search)
+    attempt = _Attempt(joined.graph, network, wiring or Wiring(network), search)
     random = np.random.default_rng(seed)
     best: Embedded | None = None
-    broken = ""
+    broken: Violation | None = None
     for number in range(search.tries + search.more_tries):
         if number >= search.tries and best is not None:
             break
-        found = attempt.run(random if number else None)
-        if found is None or (best is not None and found.cost >= best.cost):
+        tried = attempt.run(random if number else None)
+        if tried is None or (best is not None and tried.cost >= best.cost):
             continue
-        problems = violations(graph, network, found)
+        found = joined.parted(tried)
+        problems = violations(graph, network, found) or (also(found) if also else ())
         if problems:
-            broken = broken or problems[0].constraint
+            broken = broken or problems[0]
         else:
             best = found
     if best is not None:
         return best
     if broken:
-        return Refused(constraint=broken, detail="every placement that was found breaks it")
+        detail = f"every placement that was found breaks it, the first because {broken.detail}"
+        return Refused(constraint=broken.constraint, detail=detail)
     return Refused(
         constraint="link bandwidth",
         detail=f"no way wide enough was found in {search.tries + search.more_tries} tries",
