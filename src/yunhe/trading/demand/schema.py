@@ -9,6 +9,8 @@ from yunhe.kernel.places import Level
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import SCORE_TERMS
+from yunhe.trading.demand.reader import MOST_ENTRIES, NAME
+from yunhe.trading.demand.resource_fields import MOST_ALTERNATIVES
 
 Schema = dict[str, object]
 
@@ -40,7 +42,7 @@ _PLAIN_RESOURCES: dict[str, Schema] = {
     },
     "pool": {
         "type": "string",
-        "pattern": f"^({parse.NAME.pattern})?$",
+        "pattern": f"^({NAME.pattern})?$",
         "description": "Only this pool.",
     },
 }
@@ -67,7 +69,7 @@ def _alternatives(description: str) -> Schema:
     return {
         "type": "array",
         "minItems": 1,
-        "maxItems": parse.MOST_ALTERNATIVES,
+        "maxItems": MOST_ALTERNATIVES,
         "items": _object(
             {**_optionals(_PLAIN_RESOURCES), "use_spot": {"enum": [False, None]}},
         ),
@@ -87,7 +89,7 @@ _RESOURCES: dict[str, Schema] = {
 _FIELDS: dict[str, Schema] = {
     "name": {
         "type": "string",
-        "pattern": f"^({parse.NAME.pattern})?$",
+        "pattern": f"^({NAME.pattern})?$",
         "description": "At most 64 of a-z, 0-9, `-`, `_`, `.`. The file's name when not said.",
         "examples": ["train"],
     },
@@ -122,7 +124,7 @@ _FIELDS: dict[str, Schema] = {
     "file_mounts": {
         "type": "object",
         "additionalProperties": {"type": "string"},
-        "maxProperties": parse.MOST_ENTRIES,
+        "maxProperties": MOST_ENTRIES,
         "propertyNames": {"pattern": _INNER},
         "description": "Where in the job's directory (relative, or `~/…`) → which local file or directory to send there.",
         "examples": [{"data/words.txt": "/usr/share/dict/words"}],
@@ -130,7 +132,7 @@ _FIELDS: dict[str, Schema] = {
     "outputs": {
         "type": "array",
         "items": {"type": "string", "pattern": _INNER},
-        "maxItems": parse.MOST_ENTRIES,
+        "maxItems": MOST_ENTRIES,
         "uniqueItems": True,
         "description": "Paths or patterns in the job's directory, kept when it ends; fetch them with `yunhe cp`.",
         "examples": [["results/*.json"]],
@@ -138,7 +140,7 @@ _FIELDS: dict[str, Schema] = {
     "envs": {
         "type": "object",
         "additionalProperties": {"type": ["string", "number"]},
-        "maxProperties": parse.MOST_ENTRIES,
+        "maxProperties": MOST_ENTRIES,
         "propertyNames": {"pattern": f"^{parse.ENV_NAME.pattern}$"},
         "description": "Environment of setup and run. Numbers become text; put true, false, yes and no in quotes.",
         "examples": [{"EPOCHS": 3}],
@@ -146,7 +148,7 @@ _FIELDS: dict[str, Schema] = {
     "secrets": {
         "type": "array",
         "items": {"type": "string", "pattern": f"^({parse.ENV_NAME.pattern})?$"},
-        "maxItems": parse.MOST_ENTRIES,
+        "maxItems": MOST_ENTRIES,
         "uniqueItems": True,
         "description": "Names of the project's secrets to find in the environment; set them with `yunhe secret set`.",
         "examples": [["HF_TOKEN"]],

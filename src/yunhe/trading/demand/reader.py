@@ -1,0 +1,202 @@
+"""How a plain document is read: YAML into mappings, and values by a reader that notes every fault and goes on."""
+
+import difflib
+import re
+import reprlib
+from collections.abc import Callable, Hashable
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+import yaml
+
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.trading.demand.planned import ALIASES, Planned
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+DOCUMENT_LIMIT_BYTES = 1024 * 1024
+MOST_ENTRIES = 1000
+
+Document = dict[str, object]
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def read_yaml(text: str | bytes) -> Document:
+    """Return the mapping a YAML text holds, or refuse what is not one mapping."""
+    if len(text) > DOCUMENT_LIMIT_BYTES:
+        raise InvalidInputError(
+            f"A task may be {DOCUMENT_LIMIT_BYTES // 1024} KiB of YAML; this is {len(text) // 1024} KiB.",
+            remedy="Move data to files and send them with file_mounts.",
+        )
+    try:
+        documents = list(yaml.load_all(text, Loader=_StrictLoader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"This is not YAML that can be read: {_one_line(error)}", remedy="Mend it, then run it again."
+        ) from error
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        found = "nothing" if not documents or documents[0] is None else kind_of(documents[0])
+        problem = (
+            f"A file holds one task; this one holds {len(documents)}."
+            if len(documents) > 1
+            else f"A task is a mapping of fields; this is {found}."
+        )
+        raise InvalidInputError(
+            problem,
+            remedy="Begin with `run: |` and the script; one file per task, as many files as you like.",
+        )
+    return cast("Document", documents[0])
+
+
+def did_you_mean(word: str, known: list[str]) -> str | None:
+    """Return the known word that *word* was probably meant to be."""
+    alias = ALIASES.get(word.lower())
+    if alias in known:
+        return alias
+    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Plain data only, and a key given twice is refused: one of the two would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the parent's signature
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+class Reader:
+    """Reads values and notes what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.problems: list[FieldProblem] = []
+
+    def note(self, field: str, problem: str, value: object = ..., *, meant: str | None = None) -> None:
+        """Take down what is wrong with a field, and what was probably meant."""
+        shown = None if value is ... else _shown(value)
+        self.problems.append(FieldProblem(field, problem, shown, meant))
+
+    def mapping(self, field: str, value: object) -> Document:
+        """Return a mapping, without what cannot be a field's name; else note it."""
+        if isinstance(value, dict):
+            entries = cast("dict[object, object]", value)
+            for key in [key for key in entries if not isinstance(key, str)]:
+                self.note(field, "has a key that is not text; put it in quotes", key)
+            if len(entries) > MOST_ENTRIES:
+                self.note(field, f"has {len(entries)} entries; at most {MOST_ENTRIES} are allowed")
+                return {}
+            return {key: entry for key, entry in entries.items() if isinstance(key, str)}
+        self.note(field, f"must be a mapping, not {kind_of(value)}", value)
+        return {}
+
+    def fields(
+        self, prefix: str, entries: Document, readers: "Readers", planned: dict[str, Planned]
+    ) -> dict[str, object]:
+        """Read each entry by its reader; what is planned or unknown is noted."""
+        read: dict[str, object] = {}
+        for key, value in entries.items():
+            path = f"{prefix}{key}"
+            if key in planned:
+                if value != planned[key].neutral and value is not None:
+                    self.note(path, f"is not supported yet: {planned[key].instead}", value)
+            elif key not in readers:
+                meant = did_you_mean(key, list(readers))
+                self.note(path, "is not a field of a task", meant=meant)
+            elif value is not None:
+                read[key] = readers[key](self, path, value)
+        return read
+
+    def text(self, field: str, value: object) -> str:
+        """Return text; else note it."""
+        if isinstance(value, str):
+            return value
+        self.note(field, f"must be text, not {kind_of(value)}", value)
+        return ""
+
+    def name(self, field: str, value: object) -> str:
+        """Return a name that a job, a pool or a component may have; else note it, with the nearest that may."""
+        name = self.text(field, value)
+        if name and not NAME.fullmatch(name):
+            slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:64]
+            self.note(
+                field,
+                "must be at most 64 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit",
+                name,
+                meant=slug if NAME.fullmatch(slug) else None,
+            )
+        return name
+
+    def texts(self, field: str, value: object) -> tuple[str, ...]:
+        """Return a list of texts, none of them twice; else note it."""
+        if not isinstance(value, list | tuple):
+            self.note(field, f"must be a list, not {kind_of(value)}", value)
+            return ()
+        entries = cast("list[object]", value)
+        if len(entries) > MOST_ENTRIES:
+            self.note(field, f"has {len(entries)} entries; at most {MOST_ENTRIES} are allowed")
+            return ()
+        texts = tuple(self.text(f"{field}[{index}]", entry) for index, entry in enumerate(entries))
+        for text in sorted({text for text in texts if text and texts.count(text) > 1}):
+            self.note(field, "names this twice", text)
+        return texts
+
+    def amount(self, field: str, value: object, judge: Callable[[str | float], object]) -> str | float | None:
+        """Return a value that *judge* accepts, as it was written; else note it."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.note(field, f"must be a number or text, not {kind_of(value)}", value)
+            return None
+        try:
+            judge(value)
+        except ValueError as error:
+            self.note(field, str(error), value)
+            return None
+        return value
+
+    def choice(self, field: str, value: object, choices: type[_Choice], default: _Choice) -> _Choice:
+        """Return one of *choices*; else note it."""
+        words = [str(choice) for choice in choices]
+        if isinstance(value, str) and value in words:
+            return choices(value)
+        meant = did_you_mean(value, words) if isinstance(value, str) else None
+        self.note(field, f"must be one of {', '.join(words)}", value, meant=meant)
+        return default
+
+
+Readers = dict[str, Callable[[Reader, str, object], object]]
+
+
+def _shown(value: object) -> str:
+    """Return a short form of *value*, however large: it came from outside."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxdict, short.maxlist, short.maxstring = 2, 4, 4, 60
+    return short.repr(value)
+
+
+def kind_of(value: object) -> str:
+    """Return what a person calls the kind of *value*."""
+    words: dict[type, str] = {
+        bool: "true or false",
+        dict: "a mapping",
+        float: "a number",
+        int: "a number",
+        list: "a list",
+        str: "text",
+        tuple: "a list",
+        type(None): "nothing",
+    }
+    return words.get(type(value), f"a {type(value).__name__}")
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or error.context}."
+    return " ".join(str(error).split())[:300]
