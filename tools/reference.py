@@ -14,7 +14,7 @@ os.environ["COLUMNS"] = "88"  # the width of a page, whoever runs this
 
 from yunhe.entrypoints.cli.main import COMMANDS, help_text
 from yunhe.entrypoints.cli.shell import group
-from yunhe.trading.demand.planned import RESOURCE_FIELDS, TASK_FIELDS, Planned
+from yunhe.trading.demand.planned import PLAN_ONLY, RESOURCE_FIELDS, TASK_FIELDS, Planned
 from yunhe.trading.demand.schema import task_schema
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -70,8 +70,8 @@ def task_page() -> str:
         "Generated from the schema by `python tools/reference.py`; the schema itself is printed by",
         "`yunhe run --schema` and served at `/v1/schema/task`.",
         "",
-        "A task is a YAML file. Only `run` is needed. A field that is accepted is honoured; one that is planned is",
-        "refused, with what to do instead. All problems of a file are told at once.",
+        "A task is a YAML file. Only `run` is needed. A field that is accepted is honoured; one that is not honoured yet",
+        "is refused, with what to do instead. All problems of a file are told at once.",
         "",
         *_table({name: field for name, field in fields.items() if name != "resources"}),
         "## resources",
@@ -85,6 +85,12 @@ def task_page() -> str:
         "`file_mounts` lie there before `setup` begins. The limits are kept: more memory than asked ends the job",
         "(`out-of-memory`), more cores than asked are not given. With `image` all of that holds inside a container of it",
         "([how](../how-to/run-in-a-container.md)).",
+        "",
+        "## Planned only",
+        "",
+        "`yunhe plan` decides and explains these, as if they could be carried out; `yunhe run` refuses them.",
+        "",
+        *_refused("", PLAN_ONLY),
         "",
         "## Refused for now",
         "",

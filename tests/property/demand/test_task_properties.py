@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.trading.demand.deconstruct import deconstruct
+from yunhe.trading.demand.deconstruct import deconstruct, deconstruct_graph
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.parse import check_task, parse_task
 from yunhe.trading.demand.schema import task_schema
@@ -33,6 +33,24 @@ plain: dict[str, st.SearchStrategy[object]] = {
 }
 alternatives = st.lists(st.fixed_dictionaries({}, optional=plain), max_size=3)
 resources = st.fixed_dictionaries({}, optional={**plain, "any_of": alternatives, "ordered": alternatives})
+part_names = st.sampled_from(["web", "db", "web ", ""])
+components = st.lists(
+    st.fixed_dictionaries(
+        {"name": part_names}, optional={"resources": st.fixed_dictionaries({}, optional=plain)}
+    ),
+    max_size=2,
+)
+links = st.lists(
+    st.fixed_dictionaries(
+        {"from": part_names, "to": part_names},
+        optional={
+            "bandwidth": st.sampled_from([100, "1Gbps", 0, "wide"]) | junk,
+            "latency": st.sampled_from(["10ms", 10, "soon"]) | junk,
+            "same_node": st.booleans() | junk,
+        },
+    ),
+    max_size=2,
+)
 documents = st.fixed_dictionaries(
     {},
     optional={
@@ -52,13 +70,17 @@ documents = st.fixed_dictionaries(
         "policy": st.sampled_from(["cheapest", "nearest", "balanced", "best"]) | junk,
         "weights": st.dictionaries(st.sampled_from(["cost_per_hour", "distance_km", "x"]), junk) | junk,
         "num_nodes": st.integers(0, 3),
+        "service": st.fixed_dictionaries({}, optional={"replicas": st.integers(0, 3) | junk}) | junk,
+        "components": components | junk,
+        "links": links | junk,
     },
 )
 
 
 def parsed(document: object) -> Task | None:
+    """Return the task, or None; to plan more is accepted than to run, and never less."""
     try:
-        return parse_task(document)
+        return parse_task(document, plan=True)
     except InvalidInputError as error:
         if not error.fields:
             raise
@@ -80,9 +102,11 @@ def test_what_was_accepted_is_accepted_again_after_the_wire(document: Any) -> No
     if task is not None:
         again = msgspec.json.decode(msgspec.json.encode(task), type=Task)
         assert again == task
-        check_task(again)
+        check_task(again, plan=True)
         demand = deconstruct(again, JobId("job_1"), ProjectId("p"))
-        for alternative in demand.alternatives:
+        parts = deconstruct_graph(again, ProjectId("p")).parts
+        assert [part.name for part in parts] == [part.name for part in task.components]
+        for alternative in (*demand.alternatives, *(part.demand.alternatives[0] for part in parts)):
             assert alternative.resources.cpu_millis > 0
             assert alternative.resources.memory_mib > 0
 

@@ -102,8 +102,6 @@ def test_every_problem_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("field", "document", "advice"),
     [
-        ("num_nodes", {"num_nodes": 2}, "one task per node"),
-        ("service", {"service": {"replicas": 2}}, "runs to its end"),
         ("budget", {"budget": "40/h"}, "timeout"),
         ("resources.image_id", {"resources": {"image_id": "docker:x"}}, "the task's image"),
         ("resources.use_spot", {"resources": {"use_spot": True}}, "tier"),

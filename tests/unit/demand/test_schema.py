@@ -21,7 +21,7 @@ def test_the_schema_is_itself_valid() -> None:
 def test_the_schema_has_exactly_the_fields_of_a_task() -> None:
     properties = task_schema()["properties"]
     assert isinstance(properties, dict)
-    assert set(properties) == {*Task.__struct_fields__, "num_nodes"}
+    assert set(properties) == {*Task.__struct_fields__}
     assert set(properties["resources"]["properties"]) == {*ResourceSpec.__struct_fields__, "use_spot"}
 
 
@@ -46,7 +46,10 @@ def test_every_example_is_valid(path: Path) -> None:
         {"run": ""},
         {"run": "true", "nmae": "x"},
         {"run": "true", "tier": "hihg"},
-        {"run": "true", "num_nodes": 2},
+        {"run": "true", "num_nodes": 0},
+        {"run": "true", "service": {"replicas": 0}},
+        {"run": "true", "components": [{"resources": {}}]},
+        {"run": "true", "links": [{"from": "a", "to": "b", "latency": 10}]},
         {"run": "true", "retries": -1},
         {"run": "true", "outputs": ["/etc/passwd"]},
         {"run": "true", "file_mounts": {"../x": "y"}},

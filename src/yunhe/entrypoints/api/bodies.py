@@ -41,7 +41,9 @@ def _with_task(submission: object, path: str, problems: list[FieldProblem]) -> o
     if not isinstance(submission, dict) or "task" not in submission:
         return submission
     try:
-        submission["task"] = parse_task(submission["task"])
+        submission["task"] = parse_task(
+            submission["task"], plan=True
+        )  # what takes jobs refuses what is planned only
     except InvalidInputError as error:
         problems += [
             msgspec.structs.replace(problem, field=_below(path, problem.field)) for problem in error.fields

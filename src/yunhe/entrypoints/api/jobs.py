@@ -10,7 +10,7 @@ from yunhe.entrypoints.wire import Batch, Jobs, Usage
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobFilter, JobPage, NodeAnswers
-from yunhe.scheduling.orchestration.model import Decision
+from yunhe.scheduling.orchestration.model import Plan
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.trading.accounts.model import Action
 from yunhe.trading.applications.model import Submission
@@ -21,7 +21,7 @@ PageSize = Annotated[int, QueryParameter(ge=1, le=500)]
 
 
 @post("/plan", status_code=200)
-async def plan(data: JSONBody[Submission], caller: TheCaller) -> Decision:
+async def plan(data: JSONBody[Submission], caller: TheCaller) -> Plan:
     """Say where a task would go now and why; nothing is promised or kept."""
     await caller.authorize(Action.SEE, data.project_id, data.task.name)
     return await caller.platform.applications.plan(caller.who, data.project_id, data.task)

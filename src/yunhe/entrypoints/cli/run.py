@@ -27,7 +27,7 @@ from yunhe.entrypoints.cli.uploads import submission_of
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.ids import ProjectId
 from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.model import Decision, Waiting
+from yunhe.scheduling.orchestration.model import Plan, Waiting
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.schema import task_schema
@@ -98,7 +98,7 @@ def run(  # noqa: PLR0913 - each is an option
         retries=retries,
         timeout=timeout,
     )
-    tasks = tasks_from(given[: len(given) - len(verbatim)], verbatim, overrides)
+    tasks = tasks_from(given[: len(given) - len(verbatim)], verbatim, overrides, plan=dry_run)
     run_tasks(tasks, current_context(project), Wishes(detach=detach, dry_run=dry_run, yes=yes, output=output))
 
 
@@ -128,9 +128,9 @@ def run_tasks(tasks: list[Task], context: Context, wishes: Wishes) -> None:
         _attend(client, list(jobs), wishes)
 
 
-def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: Wishes) -> list[Decision]:
+def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: Wishes) -> list[Plan]:
     pools = {} if wishes.output is Format.JSON else pools_by_id(client)
-    decisions: list[Decision] = []
+    decisions: list[Plan] = []
     for task in tasks:
         began = time.perf_counter()
         decision = client.plan(Submission(task=task, project_id=ProjectId(context.project)))

@@ -8,11 +8,20 @@ from rich.table import Table
 from rich.text import Text
 
 from yunhe.control.plugins.model import Pool
+from yunhe.entrypoints.cli.show_parts import graph_page, members
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.places import Place
 from yunhe.kernel.units import show_duration
-from yunhe.scheduling.orchestration.model import Candidate, Decision, Placed, Rejection
+from yunhe.scheduling.orchestration.model import (
+    Candidate,
+    Decision,
+    GraphPlaced,
+    GraphWaiting,
+    Placed,
+    Plan,
+    Rejection,
+)
 
 Pools = Mapping[PoolId, Pool]
 
@@ -213,9 +222,13 @@ def why_waiting(decision: Decision) -> RenderableType | None:
     return page.append(change, style="bold")
 
 
-def plan_page(decision: Decision, pools: Pools, heading: str) -> RenderableType:
+def plan_page(decision: Plan, pools: Pools, heading: str) -> RenderableType:
     """Return the page shown before a run."""
+    if isinstance(decision, GraphPlaced | GraphWaiting):
+        return graph_page(decision, heading)
     parts: list[RenderableType] = [Text(heading, style="bold"), considered(decision, pools)]
+    if isinstance(decision, Placed) and len(decision.assignments) > 1:
+        parts.append(members(decision, pools))
     reason = why_waiting(decision)
     if reason is not None:
         parts += [Text("No pool can take it now.", style="yellow"), reason]

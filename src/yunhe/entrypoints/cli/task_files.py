@@ -31,8 +31,10 @@ class Overrides:
     timeout: str = ""
 
 
-def tasks_from(files: Sequence[str], command: Sequence[str], overrides: Overrides) -> list[Task]:
-    """Return the tasks to run; every problem of every file is told at once."""
+def tasks_from(
+    files: Sequence[str], command: Sequence[str], overrides: Overrides, *, plan: bool = False
+) -> list[Task]:
+    """Return the tasks to run, or only to *plan*; every problem of every file is told at once."""
     if bool(files) == bool(command):
         raise InvalidInputError(
             "Nothing to run was given." if not files else "Both files and a command were given.",
@@ -43,7 +45,7 @@ def tasks_from(files: Sequence[str], command: Sequence[str], overrides: Override
     problems: list[FieldProblem] = []
     for path, document in documents:
         try:
-            task = parse_task(overridden(document, overrides))
+            task = parse_task(overridden(document, overrides), plan=plan)
             check_sources(task)
             tasks.append(task)
         except InvalidInputError as error:

@@ -44,7 +44,7 @@ from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobPage, LogPiece, NodeAnswers
-from yunhe.scheduling.orchestration.model import Decision, Placed, Waiting
+from yunhe.scheduling.orchestration.model import Plan
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import (
@@ -121,10 +121,10 @@ class AsyncClient:
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
-    async def plan(self, submission: Submission) -> Decision:
+    async def plan(self, submission: Submission) -> Plan:
         """Return where a task would go now; nothing is promised."""
         body = await self._connection.read(_post("/v1/plan", submission), repeatable=True)
-        return msgspec.json.decode(body, type=Placed | Waiting)
+        return msgspec.json.decode(body, type=Plan)
 
     async def submit(self, submission: Submission, *, idempotency_key: str = "") -> Job:
         """Submit a task."""

@@ -15,7 +15,7 @@ from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.orchestration.jobs import Explanation, Job, LogPiece, NodeAnswers
-from yunhe.scheduling.orchestration.model import Decision
+from yunhe.scheduling.orchestration.model import Plan
 from yunhe.scheduling.orchestration.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import AuditEntry, Key, Member, NewKey, Principal, Project, Role, SecretInfo
@@ -65,7 +65,7 @@ class Client:
         """Return who the key belongs to."""
         return run(self._of.me())
 
-    def plan(self, submission: Submission) -> Decision:
+    def plan(self, submission: Submission) -> Plan:
         """Return where a task would go now; nothing is promised."""
         return run(self._of.plan(submission))
 

@@ -16,7 +16,7 @@ from yunhe.scheduling.orchestration.jobs import (
     LogPiece,
     NodeAnswers,
 )
-from yunhe.scheduling.orchestration.model import Decision, Demand
+from yunhe.scheduling.orchestration.model import Decision, Demand, GraphDemand, GraphPlaced, GraphWaiting
 
 
 class Orchestration(Protocol):
@@ -28,6 +28,10 @@ class Orchestration(Protocol):
 
     async def plan(self, demand: Demand) -> Decision:
         """Return what would be decided now; nothing is promised."""
+        ...
+
+    async def plan_graph(self, demand: GraphDemand) -> GraphPlaced | GraphWaiting:
+        """Return where every component of an app would go now; nothing is promised."""
         ...
 
     async def job(self, job_id: JobId) -> Job:

@@ -232,3 +232,71 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
 
 
 Decision = Placed | Waiting
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One component of an app, and what must hold wherever it goes."""
+
+    name: str
+    demand: Demand
+
+
+class Tie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What flows between two components, from one to the other."""
+
+    source: str
+    target: str
+    mbps: float = 0.0
+    max_latency_ms: float | None = None
+    same_node: bool = False
+
+
+class GraphDemand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An app: components that are placed all together or not at all, and what flows between them."""
+
+    parts: tuple[Part, ...]
+    ties: tuple[Tie, ...] = ()
+
+
+class PartPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a component goes."""
+
+    name: str
+    pool_id: PoolId
+    pool_name: str
+    node_id: NodeId
+    resources: Resources
+
+
+class TieRoute(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a tie uses: the sites it passes, one where both ends share it, none where they share a node."""
+
+    source: str
+    target: str
+    mbps: float = 0.0
+    sites: tuple[str, ...] = ()
+    latency_ms: float | None = None
+    """Along the links between sites; None: unknown."""
+
+
+class GraphPlaced(msgspec.Struct, frozen=True, tag="graph-placed", kw_only=True):
+    """Where every component goes, and what every tie uses."""
+
+    parts: tuple[PartPlace, ...]
+    ties: tuple[TieRoute, ...]
+    snapshot_version: int
+
+
+class GraphWaiting(msgspec.Struct, frozen=True, tag="graph-waiting", kw_only=True, omit_defaults=True):
+    """What stands in the way: of one component alone, with every pool's reasons, or of all together."""
+
+    constraint: str
+    detail: str
+    part: str = ""
+    rejected: tuple[Rejection, ...] = ()
+    smallest_change: str = ""
+    snapshot_version: int
+
+
+Plan = Placed | Waiting | GraphPlaced | GraphWaiting
+"""What a plan may come to: a decision, or one about a graph."""

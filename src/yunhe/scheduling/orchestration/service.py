@@ -19,6 +19,7 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration import resizing, store
 from yunhe.scheduling.orchestration.decide import decide
 from yunhe.scheduling.orchestration.events import JOB_ASKED
+from yunhe.scheduling.orchestration.graphs.planning import plan_graph
 from yunhe.scheduling.orchestration.jobs import (
     Attempt,
     Explanation,
@@ -29,7 +30,7 @@ from yunhe.scheduling.orchestration.jobs import (
     LogPiece,
     NodeAnswers,
 )
-from yunhe.scheduling.orchestration.model import Decision, Demand
+from yunhe.scheduling.orchestration.model import Decision, Demand, GraphDemand, GraphPlaced, GraphWaiting
 from yunhe.scheduling.orchestration.node_answers import answers_of_nodes
 from yunhe.scheduling.orchestration.states import FINAL, JobState
 from yunhe.scheduling.orchestration.tables import JOBS
@@ -83,6 +84,12 @@ class OrchestrationService:
         """Return what would be decided now."""
         promised = await self._database.read(store.promised)
         return decide(demand, await self._perception.snapshot(promised))
+
+    async def plan_graph(self, demand: GraphDemand) -> GraphPlaced | GraphWaiting:
+        """Return what would be decided now for an app of components."""
+        promised = await self._database.read(store.promised)
+        snapshot = await self._perception.snapshot(promised)
+        return await anyio.to_thread.run_sync(plan_graph, demand, snapshot)
 
     async def job(self, job_id: JobId) -> Job:
         """Return one job."""

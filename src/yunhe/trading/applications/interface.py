@@ -5,7 +5,7 @@ from typing import Protocol
 
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.model import Decision
+from yunhe.scheduling.orchestration.model import Plan
 from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
@@ -20,7 +20,7 @@ class Applications(Protocol):
         """Accept all or none; the same key with the same body returns the first answer, with another body is refused."""
         ...
 
-    async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Decision:
+    async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Plan:
         """Return where the task would go now; nothing is promised."""
         ...
 

@@ -12,7 +12,7 @@ from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.orchestration.jobs import Job, JobFilter, JobOrder, Mount, Step
-from yunhe.scheduling.orchestration.model import Decision
+from yunhe.scheduling.orchestration.model import Plan
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
@@ -84,10 +84,13 @@ class ApplicationService:
         page = await self._orchestration.jobs(JobFilter(ids=tuple(kept), limit=len(kept)))
         return tuple(sorted(page.jobs, key=lambda job: kept.index(job.id)))
 
-    async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Decision:
+    async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Plan:
         """Return where the task would go now."""
         await self._accounts.authorize(who, Action.SEE, project_id, "plan")
-        check_task(task)
+        check_task(task, plan=True)
+        if task.components:
+            graph = await self._demands.deconstruct_graph(task, project_id)
+            return await self._orchestration.plan_graph(graph)
         demand = await self._demands.deconstruct(task, JobId(""), project_id)
         return await self._orchestration.plan(demand)
 

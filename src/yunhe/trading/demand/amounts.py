@@ -2,6 +2,7 @@
 
 import math
 import posixpath
+import re
 
 from yunhe.kernel.resources import Accelerators
 from yunhe.kernel.units import parse_cpu_millis, parse_duration_s, parse_memory_mib
@@ -9,8 +10,11 @@ from yunhe.kernel.units import parse_cpu_millis, parse_duration_s, parse_memory_
 MOST_CORES = 100_000
 MOST_MEMORY_MIB = 1024 * 1024 * 1024
 MOST_ACCELERATORS = 10_000
+MOST_MBPS = 1e9
 LONGEST_S = 366 * 86400.0
 LEAST_CPU_MILLIS = 10  # the smallest share the kernel's scheduler can hold a group to
+_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(?:bps|bit/s))?", re.ASCII | re.IGNORECASE)
+_MBPS = {"K": 0.001, "M": 1.0, "G": 1000.0}
 
 
 def cpu_millis(value: str | float) -> int:
@@ -60,6 +64,24 @@ def duration_s(value: str | float) -> float:
     if not 0 < seconds <= LONGEST_S:
         raise ValueError("must be more than 0 and at most 366 days")
     return seconds
+
+
+def bandwidth_mbps(value: str | float) -> float:
+    """Return Mbit/s for ``100``, ``100Mbps`` or ``2.5Gbps``."""
+    match = _BANDWIDTH.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"{value!r} is not a bandwidth; write it like 100 (Mbit/s), 100Mbps or 2.5Gbps")
+    mbps = float(match[1]) * _MBPS[(match[2] or "M").upper()]
+    if not 0 < mbps <= MOST_MBPS:
+        raise ValueError("must be more than 0 and at most 1000000 Gbps")
+    return mbps
+
+
+def latency_ms(value: str | float) -> float:
+    """Return milliseconds for ``10ms`` or ``0.5s``; a bare number could be either and is refused."""
+    if str(value).strip()[-1:].isdigit():
+        raise ValueError("needs its unit; write it like 10ms or 0.5s")
+    return duration_s(value) * 1000
 
 
 def _at_least(value: str | float) -> str:

@@ -1,9 +1,11 @@
 """A task → its Demand: what must hold wherever it runs, and what is preferred. Pure."""
 
+import msgspec
+
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.places import parse_place
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import Alternative, Demand
+from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain, GraphDemand, Part, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec, Task
 from yunhe.trading.demand.parse import check_task
@@ -14,14 +16,45 @@ DEFAULT_MEMORY_MIB = 1024
 
 def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
     """Return the demand of *task*, or raise ``InvalidInputError`` with every problem it has."""
-    check_task(task)
+    check_task(task, plan=True)
     spec = task.resources
     wishes = tuple(_over(spec, choice) for choice in spec.ordered or spec.any_of) or (spec,)
+    demand = _demand(task, wishes, job_id, project_id)
+    members = task.num_nodes if task.service is None else task.service.replicas
+    if members == 1:
+        return demand
+    return msgspec.structs.replace(
+        demand, members=members, one_pool=task.service is None, spread=Spread(Domain.NODE, 1)
+    )
+
+
+def deconstruct_graph(task: Task, project_id: ProjectId) -> GraphDemand:
+    """Return the demand of a task with components, or raise ``InvalidInputError`` with every problem it has."""
+    check_task(task, plan=True)
+    return GraphDemand(
+        parts=tuple(
+            Part(part.name, _demand(task, (_over(task.resources, part.resources),), JobId(""), project_id))
+            for part in task.components
+        ),
+        ties=tuple(
+            Tie(
+                source=link.source,
+                target=link.target,
+                mbps=0.0 if link.bandwidth is None else amounts.bandwidth_mbps(link.bandwidth),
+                max_latency_ms=None if link.latency is None else amounts.latency_ms(link.latency),
+                same_node=link.same_node,
+            )
+            for link in task.links
+        ),
+    )
+
+
+def _demand(task: Task, wishes: tuple[ResourceSpec, ...], job_id: JobId, project_id: ProjectId) -> Demand:
     return Demand(
         job_id=job_id,
         project_id=project_id,
         alternatives=tuple(_alternative(wish) for wish in wishes),
-        ordered=bool(spec.ordered),
+        ordered=bool(task.resources.ordered),
         tier=task.tier,
         policy=task.policy,
         weights=dict(task.weights),

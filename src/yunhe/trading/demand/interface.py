@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.scheduling.orchestration.model import Demand
+from yunhe.scheduling.orchestration.model import Demand, GraphDemand
 from yunhe.trading.demand.model import Task
 
 
@@ -12,4 +12,8 @@ class Demands(Protocol):
 
     async def deconstruct(self, task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
         """Return what must hold wherever the task runs, and what is preferred."""
+        ...
+
+    async def deconstruct_graph(self, task: Task, project_id: ProjectId) -> GraphDemand:
+        """Return what must hold of each component of a task, and between them."""
         ...

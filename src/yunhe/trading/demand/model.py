@@ -25,6 +25,36 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """Alternatives; the first that can be had is taken."""
 
 
+class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Equal servers, each on a node of its own."""
+
+    replicas: int = 1
+
+
+class ComponentSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One part of an app; what it does not say it needs is as the task's own ``resources`` say."""
+
+    name: str
+    resources: ResourceSpec = ResourceSpec()
+
+
+class LinkSpec(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    rename={"source": "from", "target": "to"},
+):
+    """What flows between two components."""
+
+    source: str
+    target: str
+    bandwidth: str | float | None = None
+    latency: str | None = None
+    """The longest that what flows may be under way."""
+    same_node: bool = False
+
+
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """What to run, what it needs, what it may read and what it leaves."""
 
@@ -52,3 +82,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     tier: Tier = Tier.HIGH
     policy: Policy = Policy.BALANCED
     weights: dict[str, float] = {}
+    num_nodes: int = 1
+    """Members that are placed together or not at all, each on a node of its own."""
+    service: ServiceSpec | None = None
+    components: tuple[ComponentSpec, ...] = ()
+    links: tuple[LinkSpec, ...] = ()

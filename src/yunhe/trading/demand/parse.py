@@ -15,6 +15,7 @@ from yunhe.kernel.places import Level, parse_place
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import SCORE_TERMS, Task
+from yunhe.trading.demand.part_fields import check_parts, components, links, members, service
 from yunhe.trading.demand.planned import TASK_FIELDS
 from yunhe.trading.demand.reader import (
     Document,
@@ -35,18 +36,22 @@ ENV_VALUE_LIMIT_BYTES = 128 * 1024
 MOST_RETRIES = 100
 
 
-def parse_yaml(text: str | bytes) -> Task:
+def parse_yaml(text: str | bytes, *, plan: bool = False) -> Task:
     """Return the task a YAML text describes, or raise with every problem it has."""
-    return parse_task(read_yaml(text))
+    return parse_task(read_yaml(text), plan=plan)
 
 
-def parse_task(document: object) -> Task:
-    """Return the task a plain document describes, or raise ``InvalidInputError`` with every problem it has."""
+def parse_task(document: object, *, plan: bool = False) -> Task:
+    """Return the task a plain document describes, or raise ``InvalidInputError`` with every problem it has.
+
+    To *plan* a task more is accepted than to run it: what can be decided and explained, and not yet carried out.
+    """
     reader = Reader()
     known = reader.fields("", reader.mapping("task", document), _TASK_READERS, TASK_FIELDS)
     if "run" not in known and isinstance(document, dict):
         reader.note("run", "is missing: what should run?")
     _check_together(reader, known)
+    check_parts(reader, known, plan=plan)
     if reader.problems:
         count = len(reader.problems)
         raise InvalidInputError(
@@ -57,9 +62,9 @@ def parse_task(document: object) -> Task:
     return Task(**cast("dict[str, Any]", known))
 
 
-def check_task(task: Task) -> Task:
+def check_task(task: Task, *, plan: bool = False) -> Task:
     """Return *task* unchanged if all of it holds; a Task that came over the wire has only its types checked."""
-    parse_task(msgspec.to_builtins(task))
+    parse_task(msgspec.to_builtins(task), plan=plan)
     return task
 
 
@@ -236,6 +241,10 @@ _TASK_READERS: Readers = {
     "tier": _tier,
     "policy": _policy,
     "weights": _weights,
+    "num_nodes": members,
+    "service": service,
+    "components": components,
+    "links": links,
 }
 
 

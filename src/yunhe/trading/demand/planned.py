@@ -10,14 +10,19 @@ class Planned(NamedTuple):
     neutral: object = None
 
 
+PLAN_ONLY: dict[str, Planned] = {
+    "num_nodes": Planned("submit one task per node (yunhe run a.yaml b.yaml)", 1),
+    "service": Planned("start the server in run and set a timeout"),
+    "components": Planned("submit one task per component", ()),
+    "links": Planned("submit one task per component", ()),
+}
+"""Fields that ``yunhe plan`` decides and explains and that ``yunhe run`` refuses."""
+
 TASK_FIELDS: dict[str, Planned] = {
-    "num_nodes": Planned("a task runs on one node; submit one task per node (yunhe run a.yaml b.yaml)", 1),
-    "service": Planned("a task runs to its end; start the server in run and set a timeout"),
     "volumes": Planned("send files with file_mounts, fetch them with outputs"),
     "data": Planned("send files with workdir or file_mounts"),
     "network": Planned("leave it out"),
     "budget": Planned("bound the cost with timeout and resources; see it with yunhe cost"),
-    "components": Planned("submit one task per component"),
     "config": Planned("leave it out; the platform is configured with yunhe config"),
     "experimental": Planned("leave it out"),
     "event_callback": Planned("follow the job with yunhe logs -f or the API's events"),
@@ -44,6 +49,12 @@ RESOURCE_FIELDS: dict[str, Planned] = {
     "labels": Planned("put what tells jobs apart into the task's name"),
 }
 
+SERVICE_FIELDS: dict[str, Planned] = {
+    "readiness_probe": Planned("leave it out; only where the replicas would go is decided"),
+    "replica_policy": Planned("say how many with replicas"),
+    "ports": Planned("leave it out; only where the replicas would go is decided"),
+}
+
 ALIASES: dict[str, str] = {
     "args": "run",
     "cmd": "run",
@@ -59,6 +70,7 @@ ALIASES: dict[str, str] = {
     "gpus": "accelerators",
     "mem": "memory",
     "mounts": "file_mounts",
+    "nodes": "num_nodes",
     "ram": "memory",
     "retry": "retries",
     "script": "run",

@@ -9,6 +9,8 @@ from yunhe.kernel.places import Level
 from yunhe.scheduling.orchestration.model import Policy
 from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import SCORE_TERMS
+from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_MEMBERS
+from yunhe.trading.demand.planned import SERVICE_FIELDS
 from yunhe.trading.demand.reader import MOST_ENTRIES, NAME
 from yunhe.trading.demand.resource_fields import MOST_ALTERNATIVES
 
@@ -65,13 +67,22 @@ def _optionals(properties: dict[str, Schema]) -> dict[str, Schema]:
     return {name: _optional(schema) for name, schema in properties.items()}
 
 
+_ONE_CHOICE: dict[str, Schema] = {**_PLAIN_RESOURCES, "use_spot": {"type": "boolean", "enum": [False]}}
+_MEMBERS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_MEMBERS}
+_NAME: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+
+
+def _planned_only(meaning: str) -> str:
+    return f"{meaning} Planned only: `yunhe plan` decides and explains it, `yunhe run` refuses it."
+
+
 def _alternatives(description: str) -> Schema:
     return {
         "type": "array",
         "minItems": 1,
         "maxItems": MOST_ALTERNATIVES,
         "items": _object(
-            {**_optionals(_PLAIN_RESOURCES), "use_spot": {"enum": [False, None]}},
+            _optionals(_ONE_CHOICE),
         ),
         "description": description,
     }
@@ -194,7 +205,48 @@ _FIELDS: dict[str, Schema] = {
         "description": "Under `balanced`: how much each term counts; 1 when not said.",
         "examples": [{"cost_per_hour": 2, "distance_km": 1}],
     },
-    "num_nodes": {"type": "integer", "enum": [1], "description": "Only `1`: a task runs on one node."},
+    "num_nodes": {
+        **_MEMBERS,
+        "description": _planned_only("Members on so many nodes of one pool, all or none."),
+        "examples": [4],
+    },
+    "service": _object(
+        {
+            "replicas": _optional(_MEMBERS),
+            **{name: {"type": "null"} for name in SERVICE_FIELDS},
+        },
+        description=_planned_only("Equal servers: `replicas`, each on a node of its own, in any pools."),
+        examples=[{"replicas": 3}],
+    ),
+    "components": {
+        "type": "array",
+        "maxItems": MOST_COMPONENTS,
+        "items": _object(
+            {"name": _NAME, "resources": _optional(_object(_optionals(_ONE_CHOICE)))}, required=["name"]
+        ),
+        "description": _planned_only(
+            "Parts of an app, each with a `name` and `resources` of its own over the task's; placed all or none."
+        ),
+        "examples": [[{"name": "web", "resources": {"cpus": 2}}, {"name": "db"}]],
+    },
+    "links": {
+        "type": "array",
+        "maxItems": MOST_LINKS,
+        "items": _object(
+            {
+                "from": _NAME,
+                "to": _NAME,
+                "bandwidth": _optional(_AMOUNT),
+                "latency": {"type": ["string", "null"]},
+                "same_node": {"type": ["boolean", "null"]},
+            },
+            required=["from", "to"],
+        ),
+        "description": _planned_only(
+            "What flows between components: `from`, `to`, `bandwidth` (Mbit/s, or `1Gbps`), the longest `latency` (`10ms`), `same_node: true`."
+        ),
+        "examples": [[{"from": "web", "to": "db", "bandwidth": "100Mbps", "latency": "10ms"}]],
+    },
 }
 
 

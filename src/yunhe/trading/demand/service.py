@@ -1,8 +1,8 @@
 """Demand as a sub-module: the pure functions behind its interface."""
 
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.scheduling.orchestration.model import Demand
-from yunhe.trading.demand.deconstruct import deconstruct
+from yunhe.scheduling.orchestration.model import Demand, GraphDemand
+from yunhe.trading.demand.deconstruct import deconstruct, deconstruct_graph
 from yunhe.trading.demand.model import Task
 
 
@@ -12,3 +12,7 @@ class DemandService:
     async def deconstruct(self, task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
         """Return what must hold wherever the task runs, and what is preferred."""
         return deconstruct(task, job_id, project_id)
+
+    async def deconstruct_graph(self, task: Task, project_id: ProjectId) -> GraphDemand:
+        """Return what must hold of each component of a task, and between them."""
+        return deconstruct_graph(task, project_id)
