@@ -37,7 +37,11 @@ def _find(snapshot: Snapshot, wanted: str) -> NodeId:
     found = [node for node, name in names.items() if wanted in {node, name, name.partition("/")[2]}]
     if len(found) == 1:
         return found[0]
-    problem = "is the name of several nodes" if found else "is no node that takes work now: it is not known, not ready or cordoned"
+    problem = (
+        "is the name of several nodes"
+        if found
+        else "is no node that takes work now: it is not known, not ready or cordoned"
+    )
     meant = nearest(wanted, [*names.values(), *(name.partition("/")[2] for name in names.values())])
     raise NotFoundError(
         f"{wanted!r} {problem}.",
