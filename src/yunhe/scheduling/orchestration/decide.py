@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from yunhe.scheduling.orchestration.advice import smallest_change
 from yunhe.scheduling.orchestration.columns import cost_per_hour_micros
 from yunhe.scheduling.orchestration.cycle import Cycle, Fit, Given, Member
 from yunhe.scheduling.orchestration.demands import check_demand
-from yunhe.scheduling.orchestration.explain import refusal_in, smallest_change
+from yunhe.scheduling.orchestration.explain import refusal_in
 from yunhe.scheduling.orchestration.model import (
     Assignment,
     Candidate,
@@ -62,15 +63,18 @@ def place_all_in(demands: Sequence[Demand], cycle: Cycle) -> tuple[Decision, ...
     return tuple([decisions[index] for index in range(len(demands))])
 
 
-def decide_in(demand: Demand, cycle: Cycle) -> Decision:
-    """Return the explained decision for *demand* in the world as *cycle* has it; nothing is reserved."""
+def decide_in(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:
+    """Return the explained decision for *demand* in the world as *cycle* has it; nothing is reserved.
+
+    What would change a no is worked out by deciding again and again; who does not tell anybody does not *advise*.
+    """
     fits, candidates, rejections = considered(demand, cycle)
     spans = demand.members > 1 and not demand.one_pool
     fit = cycle.find(demand) if spans or not fits else fits[0]
     if fit is None:
         return Waiting(
             rejected=rejections,
-            smallest_change=smallest_change(demand, cycle),
+            smallest_change=smallest_change(demand, cycle) if advise else "",
             snapshot_version=cycle.snapshot.version,
         )
     if spans:

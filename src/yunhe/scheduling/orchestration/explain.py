@@ -1,15 +1,12 @@
-"""Why not: what refuses a demand in a pool or on a node, and the smallest change that would let it run."""
+"""Why not: what refuses a demand in a pool or on a node."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from yunhe.kernel.ids import NodeId
-from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.resources import Resources
-from yunhe.kernel.units import show_cpu, show_duration, show_memory
+from yunhe.kernel.units import show_cpu, show_memory
 from yunhe.scheduling.orchestration import kernels
 from yunhe.scheduling.orchestration.cycle import Cycle
 from yunhe.scheduling.orchestration.kernels import IntArray
@@ -17,15 +14,8 @@ from yunhe.scheduling.orchestration.model import Demand, Rejection
 from yunhe.scheduling.orchestration.moving import Refusal
 from yunhe.scheduling.orchestration.options import Option
 from yunhe.scheduling.orchestration.rules import (
-    POOL_RULES,
-    Question,
     class_refusal,
-    lacking,
-    pool_refusal,
-    ready_after_s,
-    total_cost,
 )
-from yunhe.scheduling.orchestration.score import term
 
 
 def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> Refusal:
@@ -180,193 +170,3 @@ def _without_room(cycle: Cycle, option: Option, rows: IntArray) -> int:
     if not option.ask.amount[kernels.COLUMNS - 1]:
         return int(rows.size - enough.sum())
     return int(rows.size - sum(_fits(cycle, option, int(row)) for row in rows[enough]))
-
-
-class Change(NamedTuple):
-    """One thing to ask for differently; the smaller the size, the nearer to what was asked."""
-
-    size: float
-    text: str
-    what: str
-    """Which thing: of several changes of one thing only the least is worth saying."""
-
-
-def smallest_change(demand: Demand, cycle: Cycle) -> str:
-    """Name the one or two least changes, each of which alone would let *demand* run now; else less of all it lacks."""
-    alternatives = range(len(demand.alternatives))
-    changes = sorted(change for index in alternatives for change in _changes(demand, cycle, index))
-    if not changes:
-        return min((cut for index in alternatives for cut in _cuts(demand, cycle, index)), default=NONE).text
-    least: dict[str, Change] = {}
-    for change in changes:
-        least.setdefault(change.what, change)
-    texts: list[str] = []
-    for best in list(least.values())[:2]:
-        pools = sum(change.what == best.what and change.size == best.size for change in changes)
-        texts.append(best.text + (f" ({pools} pools do)" if pools > 1 and ": " in best.text else ""))
-    return ", or ".join(texts)
-
-
-NONE = Change(np.inf, "", "")
-
-
-def _cuts(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
-    """Yield how much of everything the nearest node of each pool could give, where only room is lacking."""
-    option = cycle.appraiser.option(demand, alternative)
-    if demand.members > 1:
-        return
-    for pool in range(len(cycle.snapshot.pools)):
-        rows = _rows(cycle, pool)
-        rows = rows[_allowed(cycle, option, rows)]
-        if not rows.size or pool in option.refusals or any(limit.broken[pool] for limit in option.limits):
-            continue
-        row, miss = _nearest(cycle, option, rows)
-        resources = demand.alternatives[alternative].resources
-        free = [int(value) for value in cycle.room.free[row]]
-        asked = (resources.cpu_millis, resources.memory_mib, resources.disk_mib)
-        short = [column for column, amount in enumerate(asked) if free[column] < amount]
-        if len(short_of(cycle, resources, row)) > len(short) or any(free[column] <= 0 for column in short):
-            continue  # a device is lacking, or nothing is left
-        if not short:
-            continue  # devices would do for each kind alone, not for all of them
-        words = " and ".join(_amount(column, free[column]) for column in short)
-        yield Change(miss, f"ask for {words}: {cycle.snapshot.pools[pool].name} has that free", "all")
-
-
-def _amount(column: int, free: int) -> str:
-    text = f"{show_cpu(free)} cores" if column == 0 else show_memory(free)
-    return text + ("", " of memory", " of disk")[column]
-
-
-def _changes(demand: Demand, cycle: Cycle, alternative: int) -> Iterator[Change]:
-    option = cycle.appraiser.option(demand, alternative)
-    if demand.members > 1 and not demand.one_pool:
-        found = cycle.count_in(demand, option, list(cycle.in_order(option)))
-        yield from _fewer_members(demand, found, "the pools together have")
-    for pool in range(len(cycle.snapshot.pools)):
-        rules = _broken_rules(demand, cycle, alternative, pool)
-        limits = [limit for limit in option.limits if limit.broken[pool]]
-        survey_says_no = pool in option.refusals and not rules
-        if len(rules) + len(limits) + survey_says_no > 1:
-            continue
-        if rules or limits:
-            if cycle.fit_in(demand, alternative, option, pool) is not None:
-                change = (
-                    _allow(demand, cycle, pool, rules[0])
-                    if rules
-                    else _raise(demand, option, pool, limits[0].rule)
-                )
-                if change is not None:
-                    yield change
-        elif not survey_says_no:
-            yield from _reductions(demand, cycle, option, alternative, pool)
-
-
-def _broken_rules(demand: Demand, cycle: Cycle, alternative: int, pool: int) -> list[str]:
-    facts = cycle.snapshot.pools[pool]
-    question = Question(demand, demand.alternatives[alternative], facts, pool, cycle.snapshot, cycle.groups)
-    if pool_refusal(question) is None:
-        return []
-    return [name for name, rule in POOL_RULES if rule(question) is not None]
-
-
-def _allow(demand: Demand, cycle: Cycle, pool: int, rule: str) -> Change | None:
-    """Say which constraint to give up so that *pool* may take it; rules of the pool itself are not the asker's."""
-    facts = cycle.snapshot.pools[pool]
-    place = facts.place
-    if rule == "named":
-        return Change(0.3, f"allow pool {facts.name}", rule)
-    if rule == "tolerated":
-        return Change(0.4, f"tolerate {', '.join(facts.taints)}: {facts.name} has room", rule)
-    if rule == "level" and place is not None and place.level is not None:
-        return Change(0.5, f"allow level {place.level}: {facts.name} has room", rule)
-    if rule == "able":
-        return Change(0.6, f"do without {' and '.join(lacking(demand, facts))}: {facts.name} has room", rule)
-    if rule == "resident" and place is not None:
-        return Change(0.9, f"allow region {place.region}: {facts.name} has room", rule)
-    return None
-
-
-def _raise(demand: Demand, option: Option, pool: int, rule: str) -> Change | None:
-    """Say how far a limit must move so that *pool* is within it."""
-    table = option.table
-    if rule == "affordable" and demand.budget_per_hour_micros is not None:
-        rate = float(term(table, "cost_per_hour")[pool])
-        return _budget(rate, demand.budget_per_hour_micros, "/h")
-    if rule == "affordable" and demand.budget_micros is not None:
-        return _budget(float(total_cost(table)[pool]), demand.budget_micros, "")
-    if rule == "timely":
-        ready_s = float(ready_after_s(table)[pool])
-        return Change(0.5 + ready_s / 1e9, f"a deadline {show_duration(ready_s)} from now", rule)
-    if rule == "reliable" and not np.isnan(term(table, "risk")[pool]):
-        kept = 1 - float(term(table, "risk")[pool])
-        return Change(
-            0.5 + (demand.reliability_min or 0) - kept, f"a reliability of {kept * 100:.4g} %", rule
-        )
-    if rule == "reachable" and demand.max_latency_ms and not np.isnan(term(table, "latency_ms")[pool]):
-        latency = float(term(table, "latency_ms")[pool])
-        return Change(latency / demand.max_latency_ms - 1, f"a latency of {latency:.0f} ms", rule)
-    return None
-
-
-def _budget(cost: float, budget_micros: int, per: str) -> Change | None:
-    if np.isnan(cost):
-        return None
-    size = cost * MICROS / max(budget_micros, 1) - 1
-    return Change(size, f"a budget of {show_money(round(cost * MICROS))}{per}", "affordable")
-
-
-def _reductions(
-    demand: Demand, cycle: Cycle, option: Option, alternative: int, pool: int
-) -> Iterator[Change]:
-    """Yield what less of one thing would fit on some node of *pool*."""
-    name = cycle.snapshot.pools[pool].name
-    rows = _rows(cycle, pool)
-    rows = rows[_allowed(cycle, option, rows)]
-    if not rows.size:
-        return
-    if demand.members > 1:
-        if demand.one_pool:
-            yield from _fewer_members(demand, cycle.count_in(demand, option, (pool,)), f"{name} has")
-        return
-    ask = option.ask.amount
-    resources = demand.alternatives[alternative].resources
-    free = [cycle.room.free[rows, column] for column in range(kernels.COLUMNS)]
-    lacks = [free[column] < ask[column] for column in range(kernels.COLUMNS)]
-    count = lacks[0].astype(np.int64) + lacks[1] + lacks[2] + lacks[3]
-    for column in range(kernels.COLUMNS):
-        others = count - lacks[column] == 0
-        if not others.any():
-            continue
-        if column == kernels.COLUMNS - 1:
-            yield from _fewer_devices(cycle, resources, rows[others], name)
-            continue
-        most = int(free[column][others].max())
-        if 0 < most < ask[column]:
-            yield Change(
-                1 - most / int(ask[column]),
-                f"ask for {_amount(column, most)}: {name} has {'them' if column == 0 else 'it'} free",
-                f"amount {column}",
-            )
-
-
-def _fewer_members(demand: Demand, found: int, who_has: str) -> Iterator[Change]:
-    if found:
-        text = f"ask for {found} members: {who_has} room for them"
-        yield Change(1 - found / demand.members, text, "members")
-
-
-def _fewer_devices(cycle: Cycle, resources: Resources, rows: IntArray, name: str) -> Iterator[Change]:
-    if len(resources.accelerators) != 1:
-        return
-    wanted = resources.accelerators[0]
-    have = max(
-        free_milli(cycle, int(row), wanted.kind, wanted.memory_mib, wanted.milli)
-        for row in rows[:: _stride(rows)]
-    )
-    if 0 < have < wanted.milli:
-        yield Change(
-            1 - have / wanted.milli,
-            f"ask for {have / 1000:g} × {wanted.kind}: {name} has that free",
-            "accelerators",
-        )

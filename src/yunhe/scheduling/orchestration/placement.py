@@ -65,11 +65,11 @@ class Sitting:
             if row.shape in self.waiting:
                 continue
             demand = store.pending_order(row)
-            decision = decide_in(demand, self._cycle)
+            decision = decide_in(demand, self._cycle, advise=False)
             if isinstance(decision, Waiting) and demand.avoid_pools:
                 # Better there again than nowhere; and why others of its shape wait, it must wait for too.
                 demand = msgspec.structs.replace(demand, avoid_pools=())
-                decision = decide_in(demand, self._cycle)
+                decision = decide_in(demand, self._cycle, advise=False)
             if isinstance(decision, Waiting):
                 self.waiting[row.shape] = decision
             else:

@@ -86,13 +86,16 @@ def _able(question: Question) -> str | None:
 
 
 def _together(question: Question) -> str | None:
-    for affinity in question.demand.affinity:
-        if affinity.over is not Domain.NODE:
-            inside = _runs_in(question, affinity)
-            if inside == affinity.apart:
-                where = "this pool" if affinity.over is Domain.POOL else "this region"
-                return f"{affinity.group} {'runs' if inside else 'does not run'} in {where}"
+    for affinity in at_odds(question):
+        where = "this pool" if affinity.over is Domain.POOL else "this region"
+        return f"{affinity.group} {'runs' if affinity.apart else 'does not run'} in {where}"
     return None
+
+
+def at_odds(question: Question) -> list[Affinity]:
+    """Return the affinities over pools or regions that the pool does not agree with."""
+    wanted = [affinity for affinity in question.demand.affinity if affinity.over is not Domain.NODE]
+    return [affinity for affinity in wanted if _runs_in(question, affinity) == affinity.apart]
 
 
 POOL_RULES: tuple[tuple[str, Callable[[Question], str | None]], ...] = (
@@ -115,6 +118,11 @@ def pool_refusal(question: Question) -> Refusal | None:
         if detail is not None:
             return Refusal(name, detail)
     return None
+
+
+def broken_rules(question: Question) -> list[str]:
+    """Return the names of all pool rules that say no, not of the first alone."""
+    return [name for name, rule in POOL_RULES if rule(question) is not None]
 
 
 def lacking(demand: Demand, pool: PoolFacts) -> list[str]:
@@ -154,12 +162,26 @@ def class_refusal(demand: Demand, node_class: NodeClass) -> Refusal | None:
     taint = untolerated(node_class.taints, demand.tolerations)
     if taint is not None:
         return Refusal("tolerated", taint)
-    labels = dict(node_class.labels)
-    for wanted in demand.where:
-        key, differs, value = wanted.partition("!=") if "!=" in wanted else wanted.partition("=")
-        if (labels.get(key) == value) == (differs == "!="):
-            return Refusal("labelled", f"has {key}={labels.get(key, 'unset')}, {wanted} asked for")
+    for wanted in unlabelled(demand, node_class):
+        key = _label(wanted)[0]
+        has = dict(node_class.labels).get(key, "unset")
+        return Refusal("labelled", f"has {key}={has}, {wanted} asked for")
     return None
+
+
+def unlabelled(demand: Demand, node_class: NodeClass) -> list[str]:
+    """Return what *demand* asks of labels and nodes of a class do not have."""
+    labels = dict(node_class.labels)
+    return [
+        wanted
+        for wanted in demand.where
+        for key, differs, value in [_label(wanted)]
+        if (labels.get(key) == value) == (differs == "!=")
+    ]
+
+
+def _label(wanted: str) -> tuple[str, str, str]:
+    return wanted.partition("!=") if "!=" in wanted else wanted.partition("=")
 
 
 def classes_ok(demand: Demand, snapshot: Snapshot) -> ByteArray:
