@@ -97,9 +97,8 @@ def _too_bold(steps: Sequence[Step], cores: float) -> str:
     over = np.array([step.outcome.overloaded for step in steps])
     worst = [int(number) for number in np.argsort(over)[::-1][:2]]
     held = f"The worst {len(worst)} of {len(steps)} windows hold {over[worst].sum() / over.sum():.0%} of it"
-    left = len(steps) - 1 - max(worst)
     grown = [_growth(steps[number]) for number in worst]
-    text = f"{held}, {left} windows before the end: "
+    text = f"{held} (the {' and the '.join(f'{number + 1}.' for number in sorted(worst))}): "
     if max(grown) >= GROWN:
         return f"{text}their load was {' and '.join(f'{one:.2f}×' for one in grown)} the mean of the profile before them."
     new = _share_of_new_peaks(steps, cores)

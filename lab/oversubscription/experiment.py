@@ -78,9 +78,9 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
         outcomes = given.outcomes[DEFAULT]
         rate = sum(one.overloaded for one in outcomes) / sum(one.judged for one in outcomes)
         lines.append(
-            f"- {result.data.name}: {100 * (_gain(placed) - 1):+.0f} % vCPU over 3× at {percent(rate)} violation: the "
-            f"paper's +122 % is {_verdict(placed, PAPER_GAIN, rate, given)}; utilisation {percent(share[0], 1)} → "
-            f"{percent(share[1], 1)}, {_gain(used):.2f}×: the paper's {PAPER_USE_GAIN:.2f}× is "
+            f"- {result.data.name}: {100 * (_gain(placed) - 1):+.1f} % vCPU over 3× at {percent(rate)} violation: the "
+            f"paper's {100 * (PAPER_GAIN - 1):+.1f} % is {_verdict(placed, PAPER_GAIN, rate, given)}; utilisation {percent(share[0], 1)} → "
+            f"{percent(share[1], 1)}, {_gain(used):.4f}×: the paper's {PAPER_USE_GAIN:.4f}× is "
             f"{_verdict(used, PAPER_USE_GAIN, rate, given)}"
         )
     return lines

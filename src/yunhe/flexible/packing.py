@@ -143,7 +143,7 @@ def first_fit(order: Ints, load: Load, limits: Limits) -> Ints:
     both returned: first fit by a rule that takes more can in the end need more hosts.
     """
     by_rule = _fitted(order, load, limits)
-    if not len(limits.requests):
+    if not len(limits.requests) or _as_dense_as_requests(by_rule, load.size[0], limits.requests):
         return by_rule
     rows = load.weights.shape[0] - load.firm
     requests = Load(
@@ -155,6 +155,13 @@ def first_fit(order: Ints, load: Load, limits: Limits) -> Ints:
         order, requests, Limits(limits.capacity, bounds, none, limits.moments, limits.spectra)
     )
     return max(by_rule, by_request, key=lambda placement: _density(placement, load.size[0]))
+
+
+def _as_dense_as_requests(placement: Ints, size: Floats, requests: Floats) -> bool:
+    """Return whether requests that add up to no more than *requests* on any host could not be packed denser."""
+    placed = float(size[placement >= 0].sum())
+    all_placed = placed >= min(float(size.sum()), float(requests.sum())) - 1e-6
+    return all_placed and int(placement.max(initial=-1)) + 1 <= np.ceil(placed / requests.max() - 1e-6)
 
 
 def _density(placement: Ints, size: Floats) -> tuple[float, int]:
