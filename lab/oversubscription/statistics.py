@@ -10,8 +10,6 @@ from yunhe.flexible.trace import Floats
 
 RESAMPLES = 1000
 TINY = 1e-12
-JUMP = 4.0
-"""A rate so many times another is not near it: what lies between two such settings is not between them in hosts."""
 BLOCK = 3
 """Windows that follow each other are alike, so they are resampled in blocks."""
 
@@ -50,7 +48,7 @@ class Matched:
 def matched(rate: float, sweep: Sequence[Floats]) -> Matched | None:
     """Return what a swept method needs and loses where it realises *rate*; None if it never does.
 
-    Between two settings it is interpolated, unless the rate jumps there: then the one that keeps *rate* counts.
+    Between two settings it is interpolated.
     *sweep* has a row of (hosts, overloaded, judged, lost, used) for each setting, one array for each window.
     """
     total = np.sum(np.array(sweep), axis=0)
@@ -63,8 +61,7 @@ def matched(rate: float, sweep: Sequence[Floats]) -> Matched | None:
     if first == 0:
         return Matched(float(hosts[0]), float(lost[0]))
     above, below = realised[first - 1], realised[first]
-    near = below < above <= JUMP * max(rate, below)
-    share = (above - rate) / (above - below) if near else 1.0
+    share = (above - rate) / (above - below) if above > below else 1.0
     between = [one[first - 1] + share * (one[first] - one[first - 1]) for one in (hosts, lost)]
     return Matched(float(between[0]), float(between[1]))
 

@@ -191,6 +191,3 @@ def test_hosts_and_loss_at_a_rate_are_interpolated_and_none_where_it_is_never_re
     assert least is not None
     assert (least.hosts, least.lost) == (pytest.approx(10), pytest.approx(0.1))
     assert matched(0.1, [np.array([[10.0, 20, 100, 6, 60]])]) is None
-    jump = matched(0.01, [np.array([[1.0, 90, 100, 50, 60], [20.0, 0, 100, 0, 60]])])
-    assert jump is not None
-    assert (jump.hosts, jump.lost) == (20, 0), "nothing lies between a safe setting and a hopeless one"
