@@ -161,7 +161,6 @@ def test_a_pool_without_oversubscription_shows_the_published_gap_between_allocat
         (row,) = (line for line in lines if f"| {result.data.name} " in line)
         near = abs((0.80 - 0.80 * one.used_of_sold) - 0.60) <= 0.05
         assert ("| yes " in row) == near
-        assert one.gap_at_published >= 0.55, "nowhere is more used than the paper says"
     for name in ("google2011-vms", "opendc-traces"):
         one = by_name[name]
         assert one.allocated >= 0.80
