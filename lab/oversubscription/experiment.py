@@ -73,9 +73,11 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
     for result in results:
         given = result.experiment
         placed = _both(given, lambda one: one.requested)
-        used = _both(given, lambda one: one.used / max(1, one.judged // max(1, one.hosts)))
-        share = used.mean(axis=1) / (given.hosts * given.cores)
+        used = _both(given, lambda one: one.used)
         outcomes = given.outcomes[DEFAULT]
+        share = [
+            utilisation(each, given.cores, given.hosts) for each in (given.outcomes["fixed 3x"], outcomes)
+        ]
         rate = sum(one.overloaded for one in outcomes) / sum(one.judged for one in outcomes)
         lines.append(
             f"- {result.data.name}: {100 * (_gain(placed) - 1):+.1f} % vCPU over 3× at {percent(rate)} violation: the "
