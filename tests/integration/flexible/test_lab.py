@@ -39,6 +39,8 @@ from yunhe.flexible.estimators import Question, fixed_ratio
 from yunhe.flexible.replay import Window, judge, place_by, windows
 from yunhe.flexible.trace import Dimension, Ints
 
+pytestmark = pytest.mark.engine  # minutes of computing on real traces
+
 FOUR_SETS = {
     "azure-v1-sample/sample100": 1.0,
     "google2011-vms": 1.0,

@@ -9,6 +9,8 @@ from lab.oversubscription.sizing import Verdict, judge_sizes
 from yunhe.flexible.rightsizing import Guards
 from yunhe.flexible.tiers import BEST_TO_WORST
 
+pytestmark = pytest.mark.engine  # minutes of computing on real traces
+
 SETS = ("bitbrains-rnd", "opendc-traces", "azure-v1-sample")
 """Those with weeks of history; the others are of single days."""
 
