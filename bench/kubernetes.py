@@ -37,6 +37,8 @@ from yunhe.kernel.ids import AllocationId, NodeId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 
 SHARE_OF_RAW = 0.6
+SAME_WORK = "raw, record and pod"
+"""The raw client that is held against ours: the same two objects, over connections of the same make."""
 CLUSTERS = 3
 IN_FLIGHT = 32
 NODES = 50
@@ -110,7 +112,7 @@ async def rate(dispatches: list[Dispatch], each: int) -> float:
 async def compare(sites: list[Site], each: int, rounds: int) -> dict[str, list[float]]:
     """Return the rates of each way, round by round and in turns."""
     ways: dict[str, list[Dispatch]] = {
-        "raw, record and pod": [raw_dispatch(site.raw, record=True) for site in sites],
+        SAME_WORK: [raw_dispatch(site.raw, record=True) for site in sites],
         "ours": [site.engine.launch for site in sites],
         "raw, pod alone": [raw_dispatch(site.raw, record=False) for site in sites],
         "raw, httpx's pool": [raw_dispatch(site.raw_pooled, record=True) for site in sites],
@@ -229,20 +231,10 @@ def shares_of(rates: dict[str, list[float]]) -> dict[str, float]:
     }
 
 
-async def dispatch_shares(clusters: list[Cluster], each: int, rounds: int) -> dict[str, float]:
-    """Return the shares alone."""
-    async with AsyncExitStack() as stack:
-        sites = [await stack.enter_async_context(open_site(made)) for made in clusters]
-        return shares_of(await compare(sites, each, rounds))
-
-
 def missed(shares: dict[str, float]) -> list[str]:
-    """Return a line for each target that was missed."""
-    return [
-        f"✗ {share:.0%} of {name}, {SHARE_OF_RAW:.0%} wanted"
-        for name, share in shares.items()
-        if share < SHARE_OF_RAW
-    ]
+    """Return a line if the target was missed; the other ways are shown to compare."""
+    share = shares[SAME_WORK]
+    return [] if share >= SHARE_OF_RAW else [f"✗ {share:.0%} of {SAME_WORK}, {SHARE_OF_RAW:.0%} wanted"]
 
 
 def main() -> None:
