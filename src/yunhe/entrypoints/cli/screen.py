@@ -139,8 +139,15 @@ class Spinner:
             self._status.update(label)
 
     def print(self, line: Text) -> None:
-        """Print *line* above what turns; another console would print it behind."""
+        """Print *line* where it turns, and let it turn below.
+
+        It stands still meanwhile: a frame that another thread draws at that moment would stay before the line.
+        """
+        if self._status is not None:
+            self._status.stop()
         self._console.print(line)
+        if self._status is not None:
+            self._status.start()
 
 
 def confirm(question: str, *, yes: bool) -> bool:
