@@ -45,9 +45,9 @@ class Sittings:
                 counted.sat += 1
                 super().__init__(*world)  # pyright: ignore[reportArgumentType] - as they were given
 
-        def deciding(demand: Demand, cycle: Cycle) -> Decision:
+        def deciding(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:
             counted.decided[demand.job_id] += 1
-            return decide_in(demand, cycle)
+            return decide_in(demand, cycle, advise=advise)
 
         monkeypatch.setattr(placement, "Sitting", Counted)
         monkeypatch.setattr(placement, "decide_in", deciding)
