@@ -4,13 +4,14 @@ Who acts is known at the door and needed where the change is written, several ca
 no verb in between has to pass it on. A loop of the platform's own acts for nobody and leaves no line.
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.storage.database import metadata
+from yunhe.storage.database import Database, T, metadata
 
 SUBJECT_LENGTH = 200
 
@@ -79,3 +80,29 @@ def append(  # noqa: PLR0913 - one for each column
             detail=detail,
         )
     )
+
+
+async def change(  # noqa: PLR0913 - one for each column
+    database: Database,
+    work: Callable[[Connection], T],
+    at: float,
+    action: str,
+    subject: str,
+    *,
+    project_id: str = "",
+    outcome: str = "done",
+    detail: str = "",
+) -> T:
+    """Do *work* and write its line, or neither."""
+    by = actor()
+
+    def write(connection: Connection) -> T:
+        made = work(connection)
+        append(connection, by, at, action, subject, project_id=project_id, outcome=outcome, detail=detail)
+        return made
+
+    return await database.write(write)
+
+
+def nothing(_: Connection) -> None:
+    """Change nothing: for a line that tells of what is done elsewhere."""

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import grpc
@@ -139,23 +140,30 @@ async def test_a_plugin_that_does_not_answer_in_time_is_unreachable(tmp_path: Pa
         assert anyio.current_time() - began_at < 3
 
 
-async def test_no_more_calls_are_in_flight_than_the_manifest_allows(tmp_path: Path) -> None:
-    now = most = 0
+class Counting(FakeEngine):
+    """Counts how many calls it has at once; each test has a class of its own, which begins at none."""
 
-    class Counting(FakeEngine):
-        async def inventory(self) -> Inventory:
-            nonlocal now, most
-            now += 1
-            most = max(most, now)
-            await anyio.sleep(0.02)
-            now -= 1
-            return await super().inventory()
+    now: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+
+    async def inventory(self) -> Inventory:
+        kind = type(self)
+        kind.now += 1
+        kind.most = max(kind.most, kind.now)
+        await anyio.sleep(0.02)
+        kind.now -= 1
+        return await super().inventory()
+
+
+async def test_no_more_calls_are_in_flight_than_the_manifest_allows(tmp_path: Path) -> None:
+    class Counted(Counting):
+        """Of this test."""
 
     manifest = msgspec.structs.replace(MANIFEST, limits=msgspec.structs.replace(MANIFEST.limits, calls=3))
-    async with connected(Counting, tmp_path, manifest) as engine, anyio.create_task_group() as tasks:
+    async with connected(Counted, tmp_path, manifest) as engine, anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(engine.inventory)
-    assert most == 3
+    assert Counted.most == 3
 
 
 @asynccontextmanager
@@ -171,21 +179,13 @@ async def bounded_by_us(engine: type[FakeEngine], folder: Path, **limits: float)
 
 
 async def test_the_platform_itself_sends_no_more_than_the_manifest_allows(tmp_path: Path) -> None:
-    now = most = 0
+    class Counted(Counting):
+        """Of this test."""
 
-    class Counting(FakeEngine):
-        async def inventory(self) -> Inventory:
-            nonlocal now, most
-            now += 1
-            most = max(most, now)
-            await anyio.sleep(0.02)
-            now -= 1
-            return await super().inventory()
-
-    async with bounded_by_us(Counting, tmp_path, calls=3) as engine, anyio.create_task_group() as tasks:
+    async with bounded_by_us(Counted, tmp_path, calls=3) as engine, anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(engine.inventory)
-    assert most == 3
+    assert Counted.most == 3
 
 
 async def test_streams_are_bounded_too_but_keep_no_command_waiting_and_who_waits_takes_no_room(

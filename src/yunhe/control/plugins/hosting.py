@@ -139,7 +139,7 @@ class Hosting:
         finally:
             if not same:
                 with anyio.CancelScope(shield=True):
-                    await self._note(process, "done" if active else "failed")
+                    await self._change(audit.nothing, process, "done" if active else "failed")
                     if not active:
                         await self._let_go([process])
 
@@ -181,21 +181,20 @@ class Hosting:
             sealed_key=self._vault.seal(f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}"),
             added_at=self._clock(),
         )
-        await self._note(process, "begun", lambda c: registry_store.write_process(c, process))
+        await self._change(lambda c: registry_store.write_process(c, process), process, "begun")
         return process
 
-    async def _note(
-        self, process: Process, outcome: str, change: Callable[[Connection], None] = lambda _: None
-    ) -> None:
+    async def _change(self, work: Callable[[Connection], None], process: Process, outcome: str) -> None:
         """Make a change and write down what has become of the adding of a plugin, or neither."""
-        by, now = audit.actor(), self._clock()
-
-        def write(connection: Connection) -> None:
-            change(connection)
-            told = {"outcome": outcome, "detail": process.directory}
-            audit.append(connection, by, now, "plugin add", process.plugin, **told)
-
-        await self._database.write(write)
+        await audit.change(
+            self._database,
+            work,
+            self._clock(),
+            "plugin add",
+            process.plugin,
+            outcome=outcome,
+            detail=process.directory,
+        )
 
     async def _until_active(self, process: Process) -> AsyncIterator[Check]:
         """Yield what becomes of a process: started, registered, called."""

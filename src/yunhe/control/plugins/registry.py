@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import registry_store as store
 from yunhe.control.plugins.model import Heartbeat, InstanceState, PluginInstance, Registration
@@ -64,14 +63,14 @@ class Registry:
         is_new = known is None or known.digest != _digest(registration)
         if is_new:
             fresh = self._admit(key, registration, now)
-            by = audit.actor()
-
-            def admit(connection: Connection) -> None:
-                store.write_instance(connection, fresh, now)
-                detail = f"{instance} at {registration.address}"
-                audit.append(connection, by, now, "plugin register", plugin, detail=detail)
-
-            await self._database.write(admit)
+            await audit.change(
+                self._database,
+                lambda connection: store.write_instance(connection, fresh, now),
+                now,
+                "plugin register",
+                plugin,
+                detail=f"{instance} at {registration.address}",
+            )
             self._instances[key] = fresh
         self._heard_at[key] = self._unwritten[key] = now
         chosen = self.active(plugin)
@@ -124,25 +123,28 @@ class Registry:
 
     async def goodbye(self, plugin: str, instance: str) -> None:
         """Forget an instance that leaves; one that is not known has left already."""
-        by, now = audit.actor(), self._clock()
-
-        def forget(connection: Connection) -> None:
-            store.forget_instance(connection, plugin, instance)
-            audit.append(connection, by, now, "plugin goodbye", plugin, detail=instance)
-
-        await self._database.write(forget)
+        await audit.change(
+            self._database,
+            lambda connection: store.forget_instance(connection, plugin, instance),
+            self._clock(),
+            "plugin goodbye",
+            plugin,
+            detail=instance,
+        )
         for kept in (self._instances, self._heard_at, self._unwritten):
             kept.pop((plugin, instance), None)
 
     async def dismiss(self, plugin: str, why: str = "") -> None:
         """Call no instance of a plugin any more; each is told to leave when it is next heard of."""
-        by, now = audit.actor(), self._clock()
-
-        def dismiss(connection: Connection) -> None:
-            store.dismiss_instances(connection, plugin, now)
-            audit.append(connection, by, now, "plugin remove", plugin, detail=why)
-
-        await self._database.write(dismiss)
+        now = self._clock()
+        await audit.change(
+            self._database,
+            lambda connection: store.dismiss_instances(connection, plugin, now),
+            now,
+            "plugin remove",
+            plugin,
+            detail=why,
+        )
         await self.refresh(at_once=True)
 
     async def refresh(self, *, at_once: bool = False) -> None:

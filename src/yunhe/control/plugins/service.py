@@ -93,9 +93,7 @@ class PluginService:
         await self._kinds.check(spec)
         _check_name(spec.name)
         kind = self._kinds.kind(spec.kind)
-        pool_id = await self._write_audited(
-            lambda c: self._intend(c, spec), "pool add", spec.name, _what(spec), outcome="begun"
-        )
+        pool_id = await self._change(lambda c: self._intend(c, spec), "pool add", spec, "begun")
         failpoint("pool-after-intent")
         ok = False
         try:
@@ -105,36 +103,20 @@ class PluginService:
             if ok:
                 failpoint("pool-before-seen")
                 await self.look(pool_id, spec, closely=True)
-                await self._write_audited(lambda _: None, "pool add", spec.name, _what(spec))
+                await self._change(audit.nothing, "pool add", spec)
         finally:
             if not ok:
                 with anyio.CancelScope(shield=True):
-                    await self._write_audited(
-                        lambda c: _forget_unconnected(c, pool_id),
-                        "pool add",
-                        spec.name,
-                        _what(spec),
-                        outcome="failed",
-                    )
+                    await self._change(lambda c: _forget_unconnected(c, pool_id), "pool add", spec, "failed")
 
-    async def _write_audited(
-        self,
-        work: Callable[[Connection], T],
-        action: str,
-        subject: str,
-        detail: str = "",
-        *,
-        outcome: str = "done",
+    async def _change(
+        self, work: Callable[[Connection], T], action: str, spec: PoolSpec, outcome: str = "done"
     ) -> T:
-        """Make a change and write its line of the audit log, or neither."""
-        by, now = audit.actor(), self._clock()
-
-        def write(connection: Connection) -> T:
-            made = work(connection)
-            audit.append(connection, by, now, action, subject, outcome=outcome, detail=detail)
-            return made
-
-        return await self._database.write(write)
+        """Make a change to a pool and write its line of the audit log, or neither."""
+        what = f"{spec.kind} {spec.target}".strip()
+        return await audit.change(
+            self._database, work, self._clock(), action, spec.name, outcome=outcome, detail=what
+        )
 
     def _intend(self, connection: Connection, spec: PoolSpec) -> PoolId:
         """Write the pool before anything is sent to it; the same spec again finds its row."""
@@ -216,18 +198,20 @@ class PluginService:
         """Take no new work on a pool, or again."""
         pool = await self.pool(name_or_id)
         if pool.drained != on:
-            await self._write_audited(
+            await self._change(
                 lambda connection: store.set_drained(connection, pool.id, drained=on),
                 "pool drain" if on else "pool resume",
-                pool.spec.name,
+                pool.spec,
             )
         return await self.pool(pool.id)
 
     async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
         """Take no new work on one node of a pool, or again."""
         pool, now = await self.pool(name_or_id), self._clock()
-        await self._write_audited(
+        await audit.change(
+            self._database,
             lambda connection: store.cordon(connection, pool, node, on=on, now=now),
+            now,
             "node cordon" if on else "node uncordon",
             f"{pool.spec.name}/{node}",
         )
@@ -244,11 +228,13 @@ class PluginService:
                     f"Pool {pool.spec.name} still runs {len(busy)} of our jobs.",
                     remedy=f"Drain it and wait (yunhe pool drain {pool.spec.name}), or give them up: yunhe pool rm --force {pool.spec.name}.",
                 )
-        await self._write_audited(
+        await audit.change(
+            self._database,
             lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id)),
+            self._clock(),
             "pool remove",
             pool.spec.name,
-            "forced" if force else "",
+            detail="forced" if force else "",
         )
         self._let_go(pool.id)
 
@@ -390,10 +376,6 @@ class PluginService:
                 .values(state=PoolState.OFFLINE, reason=problem.problem)
             )
         )
-
-
-def _what(spec: PoolSpec) -> str:
-    return f"{spec.kind} {spec.target}".strip()
 
 
 def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:

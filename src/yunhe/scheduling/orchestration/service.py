@@ -259,30 +259,34 @@ class OrchestrationService:
 
     async def files(self, job_id: JobId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
         """Yield a gzip-compressed tar of *paths* of a running job's directory."""
-        attempt = await self._running(job_id)
+        _, attempt = await self._running(job_id)
         async for chunk in self._plugins.files(attempt.pool_id, attempt.allocation_id, paths):
             yield chunk
 
     @asynccontextmanager
     async def exec(self, job_id: JobId, request: ExecRequest) -> AsyncGenerator[ExecSession]:
         """Run a command beside a running job."""
-        attempt = await self._running(job_id)
-        by, now, words = audit.actor(), self._clock(), " ".join(request.argv)[:200]
-        project_id = (await self.job(job_id)).project_id
-        await self._database.write(
-            lambda c: audit.append(c, by, now, "job exec", job_id, project_id=project_id, detail=words)
+        job, attempt = await self._running(job_id)
+        await audit.change(
+            self._database,
+            audit.nothing,
+            self._clock(),
+            "job exec",
+            job_id,
+            project_id=job.project_id,
+            detail=" ".join(request.argv)[:200],
         )
         async with self._plugins.exec(attempt.pool_id, attempt.allocation_id, request) as session:
             yield session
 
-    async def _running(self, job_id: JobId) -> Attempt:
+    async def _running(self, job_id: JobId) -> tuple[Job, Attempt]:
         job = await self.job(job_id)
         if job.state is not JobState.RUNNING:
             raise ConflictError(
                 f"Job {job_id} is {job.state}, not running.",
                 remedy="Its outputs and log stay: yunhe cp, yunhe logs.",
             )
-        return job.attempts[-1]
+        return job, job.attempts[-1]
 
 
 def _resize_state(connection: Connection, job_id: JobId) -> tuple[bool, str]:
