@@ -20,7 +20,7 @@ from agent_roots import agent_root, daemon_pid
 from containers import IMAGE, container_store, why_no_containers
 from integration.host.orders import launched, order_for, running
 from integration.host.sshd import ssh_server
-from yunhe.agent.processes import read_stat
+from yunhe.agent.runs.processes import read_stat
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.host.engine import HostEngine
 from yunhe.infrastructure.host.target import HostTarget, LocalHost

@@ -16,10 +16,10 @@ from yunhe.entrypoints.client import Client
 from yunhe.entrypoints.wire import Batch
 from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration import store
-from yunhe.scheduling.orchestration.jobs import JobOrder
-from yunhe.scheduling.orchestration.model import Alternative, Demand
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import Alternative, Demand
+from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.model import JobOrder
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.storage.database import Database
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from yunhe.availability.frontier import Frontier, find_frontier
 from yunhe.availability.model import Model, uniform_model
 from yunhe.availability.partition import Choice
-from yunhe.availability.two_level import two_level_plan
+from yunhe.availability.published.two_level import two_level_plan
 
 AVAILABILITY = 0.9
 INSTANCES = 3

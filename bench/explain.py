@@ -23,8 +23,8 @@ from yunhe.control.plugins.model import PoolSpec
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.money import Prices
 from yunhe.kernel.places import Level, Place
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 

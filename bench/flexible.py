@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from yunhe.flexible.convolution import convolved, estimate_as_printed
-from yunhe.flexible.fleet import AlignedFleet, SpectralFleet
-from yunhe.flexible.histogram import Grid, Histogram, grid_for_host, histogram
-from yunhe.flexible.packing import Spectra
+from yunhe.flexible.overload.convolution import convolved, estimate_as_printed
+from yunhe.flexible.placing.fleet import AlignedFleet, SpectralFleet
+from yunhe.flexible.placing.packing import Spectra
+from yunhe.flexible.profiles.histogram import Grid, Histogram, grid_for_host, histogram
 
 CAPACITY = 64.0
 BINS = 512

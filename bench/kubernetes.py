@@ -29,10 +29,10 @@ from engines.kubernetes.cluster import ADMIN, TOKENS, Cluster, Options, cluster
 from tools.control_plane import NoControlPlaneError, programs
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
+from yunhe.infrastructure.kubernetes.api.connections import Lanes
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
-from yunhe.infrastructure.kubernetes.lanes import Lanes
-from yunhe.infrastructure.kubernetes.objects import pod_body, record_body
-from yunhe.infrastructure.kubernetes.settings import Settings, read_settings
+from yunhe.infrastructure.kubernetes.objects.pods import pod_body, record_body
+from yunhe.infrastructure.kubernetes.target import Settings, read_settings
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 

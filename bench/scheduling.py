@@ -20,10 +20,10 @@ from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide, place_all_in, place_in
-from yunhe.scheduling.orchestration.kernels import FloatArray
-from yunhe.scheduling.orchestration.model import Alternative, DataNeed, Demand, Placed, Waiting
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide, place_all_in, place_in
+from yunhe.scheduling.decision.model import Alternative, DataNeed, Demand, Placed, Waiting
+from yunhe.scheduling.decision.nodes.kernels import FloatArray
 from yunhe.scheduling.perception.model import DatasetFacts, EnergyFacts, LinkFacts, NodeFacts, PoolFacts
 from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
 

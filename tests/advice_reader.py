@@ -10,7 +10,7 @@ from worlds import NOW
 from yunhe.kernel.money import MICROS
 from yunhe.kernel.resources import Accelerators
 from yunhe.kernel.units import parse_cpu_millis, parse_duration_s, parse_memory_mib
-from yunhe.scheduling.orchestration.model import Alternative, Demand
+from yunhe.scheduling.decision.model import Alternative, Demand
 
 change = msgspec.structs.replace
 Reading = Callable[[Demand, int, "re.Match[str]"], Demand]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from agent_roots import daemon_pid
 from yunhe.agent.durable import read_json
-from yunhe.agent.limits import find_keeper
-from yunhe.agent.node import identity_of
-from yunhe.agent.processes import is_alive, read_stat
+from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.runs.node import identity_of
+from yunhe.agent.runs.processes import is_alive, read_stat
 
 
 def daemon(root: Path) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from yunhe.agent.limits import find_keeper
+from yunhe.agent.limits.limits import find_keeper
 
 
 @contextmanager

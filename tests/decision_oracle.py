@@ -8,7 +8,7 @@ from itertools import permutations
 from moving_oracle import Listed, Moved, combine, list_legs, simple_paths, zone_holds
 from yunhe.kernel.money import MICROS
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import Assignment, Demand, Domain, Placed, Policy
+from yunhe.scheduling.decision.model import Assignment, Demand, Domain, Placed, Policy
 from yunhe.scheduling.perception.model import PoolFacts
 from yunhe.scheduling.perception.snapshot import Snapshot, device_shares
 

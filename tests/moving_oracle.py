@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from yunhe.scheduling.orchestration.model import DataNeed, Demand, Policy, Traffic
+from yunhe.scheduling.decision.model import DataNeed, Demand, Policy, Traffic
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 GIB_MBIT = 8589.934592

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.flexible.rows import Reading, read_trace
-from yunhe.flexible.tables import read_table
+from yunhe.flexible.reading.rows import Reading, read_trace
+from yunhe.flexible.reading.tables import read_table
 from yunhe.kernel.errors import InvalidInputError
 
 HEADER = ("vm", "ts", "cpu_used", "cores")

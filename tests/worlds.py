@@ -10,7 +10,7 @@ from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.model import (
     Affinity,
     Alternative,
     DataNeed,

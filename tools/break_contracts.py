@@ -46,7 +46,13 @@ VIOLATIONS = (
     Violation("agent", "yunhe.agent.planted", "import msgspec"),
     Violation("agent", "yunhe.agent.planted", "import yunhe.kernel.units"),
     Violation("pure-kernel", "yunhe.kernel.planted", "import random"),
-    Violation("pure-decisions", "yunhe.scheduling.orchestration.decide", "import time"),
+    Violation("pure-decisions", "yunhe.scheduling.decision.decide", "import time"),
+    Violation(
+        "pure-decisions",
+        "yunhe.scheduling.decision.planted",
+        "import yunhe.scheduling.orchestration.jobs.model",
+    ),
+    Violation("pure-decisions", "yunhe.scheduling.decision.score.planted", "import sqlalchemy"),
     Violation("pure-decisions", "yunhe.scheduling.perception.snapshot", "import yunhe.kernel.clock"),
     Violation("pure-decisions", "yunhe.scheduling.planted.decide", "import random"),
     Violation("pure-decisions", "yunhe.scheduling.planted.decide", "import yunhe.control"),
@@ -57,6 +63,7 @@ VIOLATIONS = (
     Violation("adapters", "yunhe.infrastructure.host.planted", "import yunhe.infrastructure.fake.pool"),
     Violation("surface", "yunhe.trading.planted.service", "import yunhe.scheduling.perception.store"),
     Violation("surface", "yunhe.trading.planted.service", "import yunhe.trading.accounts.store"),
+    Violation("surface", "yunhe.trading.planted.service", "import yunhe.scheduling.orchestration.jobs.store"),
     Violation("surface", "yunhe.entrypoints.cli.planted", "import yunhe.trading.accounts.store"),
     Violation("surface", "yunhe.control.planted.service", "import yunhe.infrastructure.fake.engine"),
 )

@@ -10,7 +10,7 @@ class SurfaceContract(Contract):
     """A sub-module is entered only by the modules that make up its surface.
 
     A sub-module is a package below a layer: ``yunhe.trading.accounts``. Its own modules import each other freely;
-    everybody else may import only those named in ``surface``, or anything below a sub-module that is itself so named.
+    everybody else may import only modules named in ``surface``, at any depth, or anything below a sub-module so named.
     ``allowed`` names the pairs that may meet inside all the same: ``importer -> imported``, each argued where it stands.
     """
 
@@ -38,7 +38,7 @@ class SurfaceContract(Contract):
 
     def _is_private(self, module: str) -> bool:
         layer, *path = _below_root(module)
-        return layer in self.layers and bool(path) and self.surface.isdisjoint(path[:2])
+        return layer in self.layers and bool(path) and self.surface.isdisjoint((path[0], path[-1]))
 
     def _may_enter(self, importer: str, imported: str) -> bool:
         origin, entered = _below_root(importer), _below_root(imported)

@@ -13,7 +13,7 @@ from typing import Any
 os.environ["COLUMNS"] = "88"  # the width of a page, whoever runs this
 
 from yunhe.entrypoints.cli.main import COMMANDS, help_text
-from yunhe.entrypoints.cli.shell import group
+from yunhe.entrypoints.cli.terminal.shell import group
 from yunhe.trading.demand.planned import PLAN_ONLY, RESOURCE_FIELDS, TASK_FIELDS, Planned
 from yunhe.trading.demand.schema import task_schema
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from yunhe.scheduling.orchestration.graphs.model import Embedded, GraphDecision
-from yunhe.scheduling.orchestration.graphs.place import Search
+from yunhe.scheduling.decision.graphs.model import Embedded, GraphDecision
+from yunhe.scheduling.decision.graphs.place import Search
 from yunhe.simulator.graphs import replay
 from yunhe.simulator.streams import Event, Stream, find_streams, read_stream
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from lab.gpu_packing.trace import Pod, arrivals, read_nodes, read_pods, variants
 from yunhe.kernel.ids import JobId, PoolId, ProjectId
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import place_in
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Placed
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import place_in
+from yunhe.scheduling.decision.model import Alternative, Demand, Placed
 from yunhe.scheduling.perception.model import NodeFacts, PoolFacts, TypicalAsk
 from yunhe.scheduling.perception.snapshot import build_snapshot
 

@@ -13,10 +13,10 @@ from lab.joint_placement.checks import faults, placed_cost
 from lab.joint_placement.clouds import SIZES_GB, clouds, jobs
 from lab.joint_placement.instances import instance
 from lab.joint_placement.plot import Line, svg, terminal
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.exact import plan_exactly
-from yunhe.scheduling.orchestration.joint import WAITING_COSTS, greedy_plan, plan_jointly
-from yunhe.scheduling.orchestration.model import Waiting
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.exact import plan_exactly
+from yunhe.scheduling.decision.joint import WAITING_COSTS, greedy_plan, plan_jointly
+from yunhe.scheduling.decision.model import Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 DATA = Path(os.environ.get("YUNHE_DATA", "../shared/data"))

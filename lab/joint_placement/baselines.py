@@ -6,10 +6,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.model import Demand, Policy, TransferMode
-from yunhe.scheduling.orchestration.rules import ready_after_s, total_cost
-from yunhe.scheduling.orchestration.score import term
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.filter.rules import ready_after_s, total_cost
+from yunhe.scheduling.decision.model import Demand, Policy, TransferMode
+from yunhe.scheduling.decision.score.terms import term
 
 
 class Result(NamedTuple):

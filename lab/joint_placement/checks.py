@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from yunhe.scheduling.orchestration.exact import Optimum
-from yunhe.scheduling.orchestration.joint import WAITING_COSTS
-from yunhe.scheduling.orchestration.model import Decision, Placed, Waiting
+from yunhe.scheduling.decision.exact import Optimum
+from yunhe.scheduling.decision.joint import WAITING_COSTS
+from yunhe.scheduling.decision.model import Decision, Placed, Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 TOLERANCE = 1e-6

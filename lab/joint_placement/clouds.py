@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.model import Alternative, DataNeed, Demand
+from yunhe.scheduling.decision.model import Alternative, DataNeed, Demand
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts, NodeFacts, PoolFacts
 from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from lab.oversubscription.evaluation import Evaluation
 from lab.oversubscription.statistics import percent
-from yunhe.flexible.margin import Step
-from yunhe.flexible.packing import host_usage
+from yunhe.flexible.overload.margin import Step
+from yunhe.flexible.placing.packing import host_usage
 from yunhe.flexible.replay import TIE
 from yunhe.flexible.trace import Floats
 

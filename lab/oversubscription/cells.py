@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from yunhe.flexible.tables import Cells, Table, separator
+from yunhe.flexible.reading.tables import Cells, Table, separator
 from yunhe.flexible.trace import Floats, Ints
 from yunhe.kernel.errors import InvalidInputError
 

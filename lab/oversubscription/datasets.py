@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from lab.oversubscription.cells import column_names, distinct, is_table, names, numbers, texts, whole_numbers
+from yunhe.flexible.reading.rows import CARRY_S
+from yunhe.flexible.reading.tables import Cells, Table, read_table
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Schedule
-from yunhe.flexible.rows import CARRY_S
-from yunhe.flexible.tables import Cells, Table, read_table
 from yunhe.flexible.trace import (
     DAY_S,
     Dimension,

@@ -9,9 +9,9 @@ import numpy as np
 
 from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.methods import DEFAULT, MAIN, STATED, Method, methods
-from yunhe.flexible.estimators import Estimator, Question, aligned, fixed_ratio
-from yunhe.flexible.margin import Step, Trial, walk_forward
-from yunhe.flexible.packing import first_fit, host_usage, limits_at
+from yunhe.flexible.overload.estimators import Estimator, Question, aligned, fixed_ratio
+from yunhe.flexible.overload.margin import Step, Trial, walk_forward
+from yunhe.flexible.placing.packing import first_fit, host_usage, limits_at
 from yunhe.flexible.replay import TIE, Outcome, Schedule, Window, judge, place, place_by, windows
 from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
 from yunhe.kernel.errors import InvalidInputError

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from lab.oversubscription.datasets import DataSet
-from yunhe.flexible.margin import Tuning
+from yunhe.flexible.overload.margin import Tuning
 
 FILE = Path(__file__).with_name("looked_at.json")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from yunhe.flexible.estimators import (
+from yunhe.flexible.overload.estimators import (
     Estimator,
     aligned,
     as_printed,
@@ -13,7 +13,7 @@ from yunhe.flexible.estimators import (
     recent,
     sum_of_percentiles,
 )
-from yunhe.flexible.histogram import PAPER_STEP_CORES, Binning
+from yunhe.flexible.profiles.histogram import PAPER_STEP_CORES, Binning
 from yunhe.flexible.replay import Schedule
 
 STATED = (0.005, 0.01, 0.02, 0.05)

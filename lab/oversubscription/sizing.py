@@ -17,6 +17,7 @@ import numpy as np
 
 from lab.oversubscription.datasets import DataSet, load_folder
 from lab.oversubscription.printing import grid, percent
+from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.rightsizing import (
     CPU_STEP_MILLIS,
     PRICE_BOOK,
@@ -27,7 +28,6 @@ from yunhe.flexible.rightsizing import (
     cheapest_flavour,
     recommend,
 )
-from yunhe.flexible.tiers import BEST_TO_WORST
 from yunhe.flexible.trace import DAY_S, WEEK_S, Dimension, Floats, Ints, Trace
 from yunhe.kernel.money import Tier
 

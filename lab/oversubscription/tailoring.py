@@ -8,10 +8,10 @@ from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.printing import CORE_HOUR_COST, grid
 from lab.oversubscription.statistics import percent
 from yunhe.flexible.history import History, history_before
-from yunhe.flexible.pools import Fragmentation, Generation, at_one_to_one, one_pool, separate_pools
+from yunhe.flexible.placing.pools import Fragmentation, Generation, at_one_to_one, one_pool, separate_pools
+from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.replay import TIE
 from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, Spec, cheapest_flavour, flavour_waste, recommend
-from yunhe.flexible.tiers import BEST_TO_WORST
 from yunhe.flexible.trace import DAY_S, WEEK_S, Dimension, Trace
 from yunhe.kernel.money import Tier
 

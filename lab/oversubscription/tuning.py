@@ -21,7 +21,7 @@ from lab.oversubscription.evaluation import scaled_hosts
 from lab.oversubscription.looked_at import LookedAt, Part, write
 from lab.oversubscription.methods import STATED
 from lab.oversubscription.printing import grid
-from yunhe.flexible.margin import MARGINS, Budget, Trial, Tuning, choose, default_pool, try_rules
+from yunhe.flexible.overload.margin import MARGINS, Budget, Trial, Tuning, choose, default_pool, try_rules
 from yunhe.flexible.replay import windows
 from yunhe.flexible.trace import Floats
 

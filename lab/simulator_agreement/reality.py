@@ -17,7 +17,7 @@ from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import first_key_path, running
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.storage import outbox
 from yunhe.storage.database import Database
 from yunhe.storage.outbox import Event

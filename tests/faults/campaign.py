@@ -34,9 +34,9 @@ from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices
 from yunhe.observability.failpoints import SERVER
 from yunhe.runtime.start import first_key_path
-from yunhe.scheduling.orchestration.driver import LEASE_S
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.driver import LEASE_S
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 
 T = TypeVar("T")
 

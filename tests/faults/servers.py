@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from yunhe.agent.processes import read_stat
+from yunhe.agent.runs.processes import read_stat
 
 PAUSE_S = 0.1
 STOP_WITHIN_S = 30.0

@@ -6,9 +6,9 @@ from faults import workload
 from faults.verdict import problems_of_job
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Attempt, Job
-from yunhe.scheduling.orchestration.model import Alternative, Demand
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import Alternative, Demand
+from yunhe.scheduling.orchestration.jobs.model import Attempt, Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
 
 PLAIN, OUTPUTS, STOPPED = 0, 3, 2
 

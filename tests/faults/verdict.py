@@ -11,13 +11,13 @@ from faults import workload
 from faults.campaign import Campaign
 from faults.workload import Kind
 from yunhe.control.plugins.store import POOLS
-from yunhe.scheduling.orchestration import store
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.outcome import UNKNOWN
-from yunhe.scheduling.orchestration.states import JobState
-from yunhe.scheduling.orchestration.steps import REFUSED
-from yunhe.scheduling.orchestration.store import AllocationState
-from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS
+from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN
+from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.steps import REFUSED
+from yunhe.scheduling.orchestration.jobs.store import AllocationState
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
 from yunhe.scheduling.perception.store import FEEDS
 from yunhe.storage import audit
 from yunhe.storage.database import Database

@@ -16,17 +16,17 @@ def main() -> int:
     arguments = _parser().parse_args()
     if arguments.command == "version":
         # Import everything, so that an agent which does not run here is found out before it replaces one that does.
-        import yunhe.agent.daemon  # noqa: PLC0415
+        import yunhe.agent.daemon.daemon  # noqa: PLC0415
 
-        sys.stdout.write(f"{AGENT_VERSION} {PROTOCOL} {yunhe.agent.daemon.TICK_S}\n")
+        sys.stdout.write(f"{AGENT_VERSION} {PROTOCOL} {yunhe.agent.daemon.daemon.TICK_S}\n")
         return 0
     if arguments.command == "spawner":
-        from yunhe.agent.spawner import serve as serve_spawner  # noqa: PLC0415
+        from yunhe.agent.daemon.spawner import serve as serve_spawner  # noqa: PLC0415
 
         serve_spawner(arguments.line)
         return 0
     if arguments.command == "bridge":
-        from yunhe.agent.bridge import run  # noqa: PLC0415
+        from yunhe.agent.daemon.bridge import run  # noqa: PLC0415
 
         command = [sys.executable, "-I", "-S", _agent_file(), "daemon", *_daemon_arguments(arguments)]
         return run(os.path.abspath(os.path.expanduser(arguments.root)), command)
@@ -34,9 +34,9 @@ def main() -> int:
 
 
 def _serve_daemon(arguments: argparse.Namespace) -> int:
-    from yunhe.agent.daemon import Launch, NotTraversableError, serve  # noqa: PLC0415
-    from yunhe.agent.machine import Declared  # noqa: PLC0415
-    from yunhe.agent.node import Settings  # noqa: PLC0415
+    from yunhe.agent.daemon.daemon import Launch, NotTraversableError, serve  # noqa: PLC0415
+    from yunhe.agent.daemon.machine import Declared  # noqa: PLC0415
+    from yunhe.agent.runs.node import Settings  # noqa: PLC0415
 
     root = os.path.abspath(os.path.expanduser(arguments.root))
     declared = Declared(arguments.node, arguments.cpu_millis, arguments.memory_mib)

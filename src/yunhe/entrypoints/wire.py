@@ -9,7 +9,7 @@ from yunhe.kernel.errors import FieldProblem
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.validation import SECRET
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.accounts.model import Key, Member, Project, Role, SecretInfo
 from yunhe.trading.applications.model import Submission
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from yunhe.flexible.estimators import Estimator, Question
 from yunhe.flexible.history import History, history_before, reporting_slots
-from yunhe.flexible.packing import Load, first_fit, host_usage, limits_at
+from yunhe.flexible.overload.estimators import Estimator, Question
+from yunhe.flexible.placing.packing import Load, first_fit, host_usage, limits_at
 from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Bools, Dimension, Floats, Ints, Trace
 
 TIE = 1e-9

@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from yunhe.flexible.history import reporting_slots
-from yunhe.flexible.tiers import reservation
+from yunhe.flexible.placing.tiers import reservation
 from yunhe.flexible.trace import DAY_S, WEEK_S, Bools, Dimension, Floats, Ints, Singles, Trace, hour_of_week
 from yunhe.kernel.money import Prices, Tier
 

@@ -28,8 +28,8 @@ from yunhe.runtime.plugin_parts import plugin_parts
 from yunhe.runtime.seam import encoded
 from yunhe.runtime.settings import Role, Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
+from yunhe.scheduling.orchestration.jobs.workers import Workers
 from yunhe.scheduling.orchestration.service import OrchestrationService
-from yunhe.scheduling.orchestration.workers import Workers
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.service import PerceptionService, UsageFeed
 from yunhe.storage.blobs import Blobs

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.scheduling.orchestration.cycle import Cycle, Fit
-from yunhe.scheduling.orchestration.kernels import FloatArray
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Policy
-from yunhe.scheduling.orchestration.score_kernels import HOURS
+from yunhe.scheduling.decision.cycle import Cycle, Fit
+from yunhe.scheduling.decision.model import Alternative, Demand, Policy
+from yunhe.scheduling.decision.nodes.kernels import FloatArray
+from yunhe.scheduling.decision.score.kernels import HOURS
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator.model import PROMPT, Failure, Outcome, Platform, Report, Task, Workload
 from yunhe.simulator.queue import Queue, Shape

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from yunhe.scheduling.orchestration.graphs.constraints import violations
-from yunhe.scheduling.orchestration.graphs.model import Embedded, Graph, GraphDecision
-from yunhe.scheduling.orchestration.graphs.place import Search, Wiring, place_graph
+from yunhe.scheduling.decision.graphs.constraints import violations
+from yunhe.scheduling.decision.graphs.model import Embedded, Graph, GraphDecision
+from yunhe.scheduling.decision.graphs.place import Search, Wiring, place_graph
 from yunhe.simulator.streams import Event, Stream
 
 TELL_EVERY = 20

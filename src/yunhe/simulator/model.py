@@ -7,7 +7,7 @@ import msgspec
 
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import DataNeed, Demand
+from yunhe.scheduling.decision.model import DataNeed, Demand
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

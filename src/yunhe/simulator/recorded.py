@@ -11,7 +11,7 @@ import numpy as np
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import made_at_s
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.perception.seen import world_of
 from yunhe.simulator.engine import Played, report_of
 from yunhe.simulator.model import Platform, Report, Task, Workload

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from yunhe.kernel.ids import JobId, NodeId, PoolId
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.events import JOB_CHANGED, JobChanged
-from yunhe.scheduling.orchestration.model import Demand
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.model import Demand
+from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator.engine import shape_of
 from yunhe.simulator.model import Task

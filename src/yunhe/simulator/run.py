@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator.engine import Engine, Progress
 from yunhe.simulator.model import PROMPT, Failure, Platform, Report, Workload

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.scheduling.orchestration.graphs.model import Component, Graph, Link, Network, network
+from yunhe.scheduling.decision.graphs.model import Component, Graph, Link, Network, network
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]|[^\s\[\]]+')
 

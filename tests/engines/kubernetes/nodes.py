@@ -16,7 +16,7 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.kubelet.node import NodeSpec
-from yunhe.agent.limits import find_keeper
+from yunhe.agent.limits.limits import find_keeper
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 READY_TIMEOUT_S = 60.0

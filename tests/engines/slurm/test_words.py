@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.agent.refusals import Refusal
-from yunhe.agent.runs import Run
+from yunhe.agent.protocol.refusals import Refusal
+from yunhe.agent.runs.directory import Run
 from yunhe.infrastructure.contract.manifest import read_manifest
 from yunhe.infrastructure.contract.model import Ending, Power
 from yunhe.infrastructure.slurm import kind

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.agent.cgroup_v2 import GroupV2
-from yunhe.agent.limits import Group, Keeper, find_keeper
+from yunhe.agent.limits.cgroup_v2 import GroupV2
+from yunhe.agent.limits.limits import Group, Keeper, find_keeper
 
 TWO_BUSY = "(while :; do :; done) & while :; do :; done"
 HOLD = "import time; held = bytearray({} << 20); print(len(held), flush=True); time.sleep(60)"

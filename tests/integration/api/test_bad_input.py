@@ -14,7 +14,7 @@ from integration.api.serving import Served
 from integration.api.witness import state_of
 from yunhe.entrypoints.api.app import BODY_LIMIT_BYTES
 from yunhe.kernel.ids import ProjectId
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.accounts.model import Role
 from yunhe.trading.accounts.service import NOBODY
 from yunhe.trading.applications.model import Submission

@@ -13,14 +13,14 @@ from sqlalchemy.engine import Connection
 from integration.api.conftest import People
 from integration.api.serving import Served
 from yunhe.control.plugins.model import UsageMinute
-from yunhe.entrypoints.cli.flex_recorded import recorded_usage
+from yunhe.entrypoints.cli.commands.analysis.flex_recorded import recorded_usage
 from yunhe.entrypoints.cli.main import main
 from yunhe.entrypoints.client import Client
-from yunhe.flexible.rows import read_trace
+from yunhe.flexible.reading.rows import read_trace
 from yunhe.flexible.trace import Dimension
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import AllocationId, ProjectId
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.perception import store
 from yunhe.storage.database import Database
 from yunhe.trading.applications.model import Submission

@@ -23,9 +23,9 @@ from yunhe.kernel.errors import (
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.model import Placed, Waiting
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import Placed, Waiting
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.applications.model import Submission, UploadedMount
 from yunhe.trading.demand.model import ResourceSpec, Task
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from agent_roots import agent_root
-from yunhe.entrypoints.cli.context import Config
 from yunhe.entrypoints.cli.main import COMMANDS
-from yunhe.entrypoints.cli.shell import run
+from yunhe.entrypoints.cli.session.context import Config
+from yunhe.entrypoints.cli.terminal.shell import run
 from yunhe.entrypoints.client import Client
 
 ROOT = Path(__file__).parents[3]

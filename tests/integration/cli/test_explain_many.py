@@ -13,10 +13,10 @@ from bench.server_process import ServerProcess, free_port, server
 from rich.console import Console
 
 from integration.cli.conftest import Shell
-from yunhe.entrypoints.cli.connection import pools_by_id
-from yunhe.entrypoints.cli.show_jobs import explanation_page
+from yunhe.entrypoints.cli.session.connection import pools_by_id
+from yunhe.entrypoints.cli.views.jobs import explanation_page
 from yunhe.entrypoints.client import Client
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 
 GLANCE_LINES = 20
 LIGHT = {"annotated_doc", "msgspec", "rich", "shellingham", "typer", "typing_extensions", "yunhe"}

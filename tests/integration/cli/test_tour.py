@@ -15,7 +15,7 @@ import pytest
 
 from integration.cli.conftest import ROOT, YUNHE, Platform, Shell
 from yunhe.kernel.ids import JobId
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.states import JobState
 
 pytestmark = pytest.mark.drives("host")
 

@@ -35,7 +35,7 @@ from lab.oversubscription.tailoring import (
 )
 from pyarrow import parquet
 
-from yunhe.flexible.estimators import Question, fixed_ratio
+from yunhe.flexible.overload.estimators import Question, fixed_ratio
 from yunhe.flexible.replay import Window, judge, place_by, windows
 from yunhe.flexible.trace import Dimension, Ints
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from lab.oversubscription.datasets import load_folder
 
-from yunhe.entrypoints.cli.flex_report import write_report
+from yunhe.entrypoints.cli.views.flex_report import write_report
 from yunhe.flexible.assessment import ENOUGH_WINDOWS, AssessmentRequest, assess
+from yunhe.flexible.reading.rows import Reading
 from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, recommend
-from yunhe.flexible.rows import Reading
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Trace
 from yunhe.kernel.money import Tier

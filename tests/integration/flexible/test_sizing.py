@@ -6,8 +6,8 @@ import pytest
 from lab.oversubscription.datasets import load_folder
 from lab.oversubscription.sizing import Verdict, judge_sizes
 
+from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.rightsizing import Guards
-from yunhe.flexible.tiers import BEST_TO_WORST
 
 pytestmark = pytest.mark.engine  # minutes of computing on real traces
 

@@ -18,7 +18,7 @@ import pytest
 
 from agent_roots import agent_root, end_agent, kill_daemon
 from integration.host.orders import ended, launched, log_of, order_for
-from yunhe.agent.frames import MAX_FRAME_BYTES, Decoder, encode
+from yunhe.agent.protocol.frames import MAX_FRAME_BYTES, Decoder, encode
 from yunhe.conformance.caller import archive_of, chunks_of
 from yunhe.infrastructure.contract.model import LaunchOrder, Upload
 from yunhe.infrastructure.host.bridge import open_bridge

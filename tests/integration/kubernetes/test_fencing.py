@@ -10,12 +10,12 @@ from engines.kubernetes.cluster import Cluster
 from yunhe.conformance.caller import Caller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Phase
-from yunhe.infrastructure.kubernetes.client import Api
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.shapes import Pod
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
-from yunhe.infrastructure.kubernetes.objects import collection, path_of, pod_body
-from yunhe.infrastructure.kubernetes.phases import has_run, is_over
-from yunhe.infrastructure.kubernetes.settings import read_settings
-from yunhe.infrastructure.kubernetes.shapes import Pod
+from yunhe.infrastructure.kubernetes.objects.phases import has_run, is_over
+from yunhe.infrastructure.kubernetes.objects.pods import collection, path_of, pod_body
+from yunhe.infrastructure.kubernetes.target import read_settings
 from yunhe.kernel.errors import ForbiddenError
 from yunhe.kernel.ids import NodeId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources

@@ -12,11 +12,11 @@ from engines.kubernetes.cluster import Cluster
 from yunhe.conformance.caller import Caller, archive_of, chunks_of, fetch
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Ending, Phase
-from yunhe.infrastructure.kubernetes import names
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
-from yunhe.infrastructure.kubernetes.objects import collection, path_of
-from yunhe.infrastructure.kubernetes.settings import read_settings
-from yunhe.infrastructure.kubernetes.uploads import FILES_LIMIT_BYTES, PIECE_BYTES, BareList
+from yunhe.infrastructure.kubernetes.files.uploads import FILES_LIMIT_BYTES, PIECE_BYTES, BareList
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.pods import collection, path_of
+from yunhe.infrastructure.kubernetes.target import read_settings
 from yunhe.kernel.errors import ConflictError, ForbiddenError, NotFoundError, TooLargeError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources

@@ -17,11 +17,11 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.faulty_proxy import Answer, FaultyProxy, faulty_proxy, too_many_requests
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.informer import Informer, Pace
-from yunhe.infrastructure.kubernetes.kubeconfig import read_access
-from yunhe.infrastructure.kubernetes.shapes import Key, Record
-from yunhe.infrastructure.kubernetes.watch import Source
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
+from yunhe.infrastructure.kubernetes.api.kubeconfig import read_access
+from yunhe.infrastructure.kubernetes.api.shapes import Key, Record
+from yunhe.infrastructure.kubernetes.api.watch import Source
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PACE = Pace(first_pause_s=0.1, longest_pause_s=2.0, lives_after_s=2.0, quiet_s=2.5)

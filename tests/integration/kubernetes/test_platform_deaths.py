@@ -10,8 +10,8 @@ from engines.kubernetes.cluster import Cluster
 from faults.marks import Marks
 from integration.cli.conftest import Shell, free_port
 from yunhe.kernel.errors import YunheError
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 
 pytestmark = [pytest.mark.engine, pytest.mark.drives("kubernetes"), pytest.mark.timeout(300)]
 

@@ -12,7 +12,7 @@ from yunhe.conformance.caller import Caller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
-from yunhe.infrastructure.kubernetes.settings import read_settings
+from yunhe.infrastructure.kubernetes.target import read_settings
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import NodeId, ProjectId
 from yunhe.kernel.resources import Resources

@@ -12,8 +12,8 @@ from integration.plugins.platform_process import PlatformProcess
 from integration.plugins.processes import until
 from yunhe.control.plugins.model import Check, PoolSpec, PoolState
 from yunhe.entrypoints.client import Client
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 

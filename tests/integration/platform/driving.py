@@ -20,15 +20,15 @@ from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.plugin_parts import plugin_parts
 from yunhe.runtime.settings import Settings
-from yunhe.scheduling.orchestration import store
-from yunhe.scheduling.orchestration.collect import Releaser
-from yunhe.scheduling.orchestration.driver import LEASE_S, Driver
-from yunhe.scheduling.orchestration.jobs import Job, JobOrder, Mount
-from yunhe.scheduling.orchestration.model import Alternative, Demand
-from yunhe.scheduling.orchestration.placement import Placer
-from yunhe.scheduling.orchestration.states import JobState
-from yunhe.scheduling.orchestration.steps import Means
-from yunhe.scheduling.orchestration.tables import JOBS
+from yunhe.scheduling.decision.model import Alternative, Demand
+from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.collect import Releaser
+from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
+from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount
+from yunhe.scheduling.orchestration.jobs.placer import Placer
+from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.steps import Means
+from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.perception.service import PerceptionService
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database, T, Transaction

@@ -7,7 +7,7 @@ from yunhe.control.plugins.model import PoolSpec
 from yunhe.kernel.money import Prices
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.start import first_key_path
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.accounts.model import Principal
 
 

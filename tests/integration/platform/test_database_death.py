@@ -12,7 +12,7 @@ from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
 from yunhe.trading.trades.chain import verify

@@ -14,9 +14,9 @@ from yunhe.infrastructure.fake.faults import Fault
 from yunhe.infrastructure.fake.pool import FakePool
 from yunhe.kernel.errors import DiskFullError
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration import driver, resizing, steps, store
-from yunhe.scheduling.orchestration.states import JobState
-from yunhe.scheduling.orchestration.tables import ALLOCATIONS, JOBS
+from yunhe.scheduling.orchestration.jobs import driver, resizing, steps, store
+from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.events import AllocationMetered, Meters
+from yunhe.scheduling.orchestration.jobs.events import AllocationMetered, Meters
 from yunhe.storage.database import Database
 from yunhe.storage.migrate import migrate
 from yunhe.trading.trades import store

@@ -15,12 +15,12 @@ from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.start import running
-from yunhe.scheduling.orchestration import placement
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide_in
-from yunhe.scheduling.orchestration.jobs import Job, JobFilter, JobOrder
-from yunhe.scheduling.orchestration.model import Alternative, Decision, Demand, Waiting
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide_in
+from yunhe.scheduling.decision.model import Alternative, Decision, Demand, Waiting
+from yunhe.scheduling.orchestration.jobs import placer as placement
+from yunhe.scheduling.orchestration.jobs.model import Job, JobFilter, JobOrder
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 

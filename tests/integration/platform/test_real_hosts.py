@@ -22,9 +22,9 @@ from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.start import first_key_path, running
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.model import Placed, Waiting
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import Placed, Waiting
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task

@@ -12,8 +12,8 @@ from lab.simulator_agreement.reality import DIES, POOLS, really
 from agent_roots import agent_root
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import Prices, Tier
-from yunhe.scheduling.orchestration.events import JOB_CHANGED, JobChanged
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.simulator.recorded import world_of
 from yunhe.simulator.retrace import retrace
 

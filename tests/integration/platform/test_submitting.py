@@ -11,7 +11,7 @@ from yunhe.kernel.errors import ConflictError, YunheError
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.runtime.settings import Role, Settings
 from yunhe.runtime.start import running
-from yunhe.scheduling.orchestration.jobs import JobFilter
+from yunhe.scheduling.orchestration.jobs.model import JobFilter
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
 

@@ -9,8 +9,8 @@ from integration.api.serving import Served, add_fake_pool, serving
 from integration.plugins.processes import until
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import NotFoundError
-from yunhe.scheduling.orchestration.model import Placed, Waiting
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import Placed, Waiting
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 

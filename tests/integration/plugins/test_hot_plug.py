@@ -21,7 +21,7 @@ from integration.plugins.processes import plugin, until
 from yunhe.control.plugins.model import PluginState, Pool, PoolSpec, PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import YunheError
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 

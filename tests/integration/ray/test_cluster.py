@@ -24,7 +24,7 @@ from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import first_key_path, running
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.parse import parse_yaml
 from yunhe.trading.trades.chain import verify

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.agent.archives import check_path
-from yunhe.agent.frames import MAX_FRAME_BYTES, Decoder, Frame, encode
-from yunhe.agent.journal import Journal
-from yunhe.agent.logs import LogWriter, end_of_log, read_log
-from yunhe.agent.meters import GAP_MS, Meter, Sample, band_of
-from yunhe.agent.refusals import Refusal
-from yunhe.agent.shapes import SHAPES, check_body
+from yunhe.agent.files.archives import check_path
+from yunhe.agent.protocol.frames import MAX_FRAME_BYTES, Decoder, Frame, encode
+from yunhe.agent.protocol.refusals import Refusal
+from yunhe.agent.protocol.shapes import SHAPES, check_body
+from yunhe.agent.runs.journal import Journal
+from yunhe.agent.runs.logs import LogWriter, end_of_log, read_log
+from yunhe.agent.runs.meters import GAP_MS, Meter, Sample, band_of
 
 few = settings(max_examples=60, deadline=None)
 json_values: st.SearchStrategy[Any] = st.recursive(

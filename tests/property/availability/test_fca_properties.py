@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.availability.clustering import fast_clusters
+from yunhe.availability.published.clustering import fast_clusters
 
 NAMES = [chr(ord("a") + number) for number in range(12)]
 links = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=30)

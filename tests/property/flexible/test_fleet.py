@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.convolution import convolved
-from yunhe.flexible.fleet import AlignedFleet, SpectralFleet
-from yunhe.flexible.histogram import Grid, Histogram, grid_for_host, histogram
+from yunhe.flexible.overload.convolution import convolved
+from yunhe.flexible.placing.fleet import AlignedFleet, SpectralFleet
+from yunhe.flexible.profiles.histogram import Grid, Histogram, grid_for_host, histogram
 
 CAPACITY = 16.0
 GRID = grid_for_host(CAPACITY, 128)

@@ -6,14 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from yunhe.flexible.convolution import (
+from yunhe.flexible.overload.convolution import (
     PAPER_THRESHOLD,
     convolved,
     convolved_by_transform,
     estimate,
     estimate_as_printed,
 )
-from yunhe.flexible.histogram import PAPER_STEP_CORES, Binning, Grid, Histogram, grid_for_host, histogram
+from yunhe.flexible.profiles.histogram import (
+    PAPER_STEP_CORES,
+    Binning,
+    Grid,
+    Histogram,
+    grid_for_host,
+    histogram,
+)
 from yunhe.flexible.trace import Floats
 
 SAMPLES = hnp.arrays(

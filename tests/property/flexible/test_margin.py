@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.margin import MARGINS, TUNING, Budget, Choice, Trial, choose
+from yunhe.flexible.overload.margin import MARGINS, TUNING, Budget, Choice, Trial, choose
 from yunhe.flexible.trace import Floats
 
 

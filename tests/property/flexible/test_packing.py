@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.estimators import (
+from yunhe.flexible.history import History
+from yunhe.flexible.overload.estimators import (
     Estimator,
     Question,
     aligned,
@@ -19,10 +20,9 @@ from yunhe.flexible.estimators import (
     recent,
     sum_of_percentiles,
 )
-from yunhe.flexible.histogram import Binning
-from yunhe.flexible.history import History
-from yunhe.flexible.margin import limits_with_margin
-from yunhe.flexible.packing import first_fit, host_usage, limits_at
+from yunhe.flexible.overload.margin import limits_with_margin
+from yunhe.flexible.placing.packing import first_fit, host_usage, limits_at
+from yunhe.flexible.profiles.histogram import Binning
 from yunhe.flexible.trace import Ints, hour_of_week
 
 ESTIMATORS = (

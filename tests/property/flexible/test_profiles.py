@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.histogram import Grid
-from yunhe.flexible.profile import Profile, ProfileSettings, new_profile
+from yunhe.flexible.profiles.histogram import Grid
+from yunhe.flexible.profiles.profile import Profile, ProfileSettings, new_profile
 from yunhe.flexible.trace import WEEK_S, Floats, Ints
 
 GRID = Grid(0.25, 64)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yunhe.flexible.history import History
-from yunhe.flexible.packing import host_usage
-from yunhe.flexible.tiers import (
+from yunhe.flexible.placing.packing import host_usage
+from yunhe.flexible.placing.tiers import (
     BEST_TO_WORST,
     PROMISES,
     HostPark,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.scheduling.orchestration.graphs.constraints import violations
-from yunhe.scheduling.orchestration.graphs.exact import place_exactly
-from yunhe.scheduling.orchestration.graphs.model import (
+from yunhe.scheduling.decision.graphs.constraints import violations
+from yunhe.scheduling.decision.graphs.exact import place_exactly
+from yunhe.scheduling.decision.graphs.model import (
     Component,
     Embedded,
     Graph,
@@ -23,8 +23,8 @@ from yunhe.scheduling.orchestration.graphs.model import (
     Refused,
     network,
 )
-from yunhe.scheduling.orchestration.graphs.place import Search, place_graph
-from yunhe.scheduling.orchestration.graphs.value import Weights, value
+from yunhe.scheduling.decision.graphs.place import Search, place_graph
+from yunhe.scheduling.decision.graphs.value import Weights, value
 
 PLAIN = Search(tries=12, more_tries=30, compiled=False)
 

@@ -12,10 +12,10 @@ from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.decide import cost_per_hour_micros, decide
-from yunhe.scheduling.orchestration.model import Alternative, Decision, Demand, Placed, Policy
-from yunhe.scheduling.orchestration.reach import RTT_MS_PER_KM
-from yunhe.scheduling.orchestration.score import TERMS
+from yunhe.scheduling.decision.decide import cost_per_hour_micros, decide
+from yunhe.scheduling.decision.model import Alternative, Decision, Demand, Placed, Policy
+from yunhe.scheduling.decision.network.reach import RTT_MS_PER_KM
+from yunhe.scheduling.decision.score.terms import TERMS
 from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
 
 HOME = Place("home", 39.9, 116.4)

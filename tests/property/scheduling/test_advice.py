@@ -8,10 +8,10 @@ from hypothesis import given, settings
 import decision_oracle as oracle
 from advice_reader import PHRASES, bare, phrases_of, readings_of
 from worlds import demands, random_demand, random_world, worlds
-from yunhe.scheduling.orchestration.advice import least_changes
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.model import Demand, Placed, Waiting
+from yunhe.scheduling.decision.advice.smallest import least_changes
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.model import Demand, Placed, Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 SOME = settings(max_examples=int(os.environ.get("YUNHE_EXAMPLES", "100")), deadline=None)

@@ -17,9 +17,9 @@ import decision_oracle as oracle
 from worlds import SEEDS, demand, demands, node, pool, random_demand, random_world, worlds
 from yunhe.kernel.ids import JobId
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide, decide_all, place_in
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide, decide_all, place_in
+from yunhe.scheduling.decision.model import (
     Alternative,
     Assignment,
     Decision,

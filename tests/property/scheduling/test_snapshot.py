@@ -13,8 +13,8 @@ from worlds import NOW, SEEDS, cores, demand, node, pool, random_node, random_po
 from yunhe.kernel.errors import ConflictError, InvalidInputError
 from yunhe.kernel.ids import JobId, NodeId, PoolId
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.model import Placed, Waiting
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.model import Placed, Waiting
 from yunhe.scheduling.perception.delta import SnapshotDelta, apply_delta
 from yunhe.scheduling.perception.model import Device, Reservation, Shape
 from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot, check_snapshot

@@ -9,7 +9,7 @@ from yunhe.control.plugins.model import Meters
 from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.events import AllocationMetered
+from yunhe.scheduling.orchestration.jobs.events import AllocationMetered
 from yunhe.trading.trades.bill import bill
 from yunhe.trading.trades.chain import GENESIS, masked, sealed, verify
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList

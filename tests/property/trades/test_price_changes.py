@@ -10,7 +10,7 @@ from yunhe.control.plugins.model import Meters
 from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId, new_id
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.events import AllocationMetered
+from yunhe.scheduling.orchestration.jobs.events import AllocationMetered
 from yunhe.trading.trades.bill import began_at, bill
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList
 from yunhe.trading.trades.price import amount_micros, tier_prices

@@ -17,9 +17,9 @@ from engines.kubernetes.nodes import node, run_nodes
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
 from engines.slurm.cluster import SlurmCluster, slurm_cluster
 from integration.cli.conftest import ROOT, Shell, free_port
-from yunhe.agent.limits import find_keeper
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.quantities import mib, millis
+from yunhe.agent.limits.limits import find_keeper
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
 from yunhe.infrastructure.slurm.site.answers import records
 
 PRICE = "cpu=7.3/h,mem=0.91/h,io=0.57/GiB"

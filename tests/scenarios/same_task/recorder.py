@@ -16,11 +16,11 @@ import msgspec
 
 from scenarios.same_task.pools import PRICE, EnginePool, Platform
 from scenarios.same_task.transcript import TASKS, Lines, Transcript
-from yunhe.entrypoints.cli.prices import parse_prices
+from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.money import Prices
-from yunhe.scheduling.orchestration.events import JOB_CHANGED
-from yunhe.scheduling.orchestration.jobs import Attempt, Job
+from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED
+from yunhe.scheduling.orchestration.jobs.model import Attempt, Job
 from yunhe.trading.trades.chain import verify
 from yunhe.trading.trades.model import LedgerEntry, Quantities
 

@@ -9,8 +9,8 @@ import pytest
 from scenarios.same_task.pools import EnginePool, Platform
 from scenarios.same_task.recorder import History, Starter, until
 from scenarios.same_task.transcript import FOLDER
-from yunhe.entrypoints.cli import daemon
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.entrypoints.cli.session import daemon
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 from yunhe.trading.demand.parse import parse_yaml

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.agent.cgroup_v2 import GroupV2
-from yunhe.agent.limits import find_keeper
+from yunhe.agent.limits.cgroup_v2 import GroupV2
+from yunhe.agent.limits.limits import find_keeper
 
 
 @pytest.fixture

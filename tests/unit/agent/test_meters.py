@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from yunhe.agent.meters import Meter, Sample
+from yunhe.agent.runs.meters import Meter, Sample
 
 
 def test_the_last_counters_count_even_if_a_sample_bears_a_later_time(tmp_path: Path) -> None:

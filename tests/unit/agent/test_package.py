@@ -11,12 +11,11 @@ import pytest
 from yunhe.agent import AGENT_VERSION, PROTOCOL, failpoints
 from yunhe.infrastructure.host.package import agent_file
 
-SOURCES = sorted(
-    Path(str(entry)) for entry in resources.files("yunhe.agent").iterdir() if entry.name.endswith(".py")
-)
+ROOT = Path(str(resources.files("yunhe.agent")))
+SOURCES = sorted(ROOT.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_is_written_for_python_3_8_and_the_standard_library(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     for node in ast.walk(tree):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.agent import register as register_module
-from yunhe.agent.journal import Journal
-from yunhe.agent.refusals import Refusal
-from yunhe.agent.register import Allocation, Register
-from yunhe.agent.runs import Run
-from yunhe.agent.spool import Spool
-from yunhe.agent.users import Users
+from yunhe.agent.protocol.refusals import Refusal
+from yunhe.agent.runs import register as register_module
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.journal import Journal
+from yunhe.agent.runs.register import Allocation, Register
+from yunhe.agent.runs.spool import Spool
+from yunhe.agent.runs.users import Users
 
 
 def reopened(path: Path) -> Register:

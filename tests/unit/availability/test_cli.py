@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from yunhe.entrypoints.cli.availability import platform_modules
-from yunhe.entrypoints.cli.availability_plot import HEIGHT, plot_frontier
+from yunhe.entrypoints.cli.commands.analysis.availability import platform_modules
 from yunhe.entrypoints.cli.main import main
+from yunhe.entrypoints.cli.views.availability_plot import HEIGHT, plot_frontier
 
 
 class Screen:

@@ -1,4 +1,4 @@
-from yunhe.availability.clustering import fast_clusters
+from yunhe.availability.published.clustering import fast_clusters
 
 
 def sizes(clusters: tuple[tuple[str, ...], ...]) -> list[int]:

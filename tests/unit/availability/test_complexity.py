@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from yunhe.availability.two_level import allocations, set_partitions, stirling, two_level_plan
+from yunhe.availability.published.two_level import allocations, set_partitions, stirling, two_level_plan
 
 BENCH = Path(__file__).parents[3] / "bench" / "availability.py"
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unit.availability.oracle import all_partitions
-from yunhe.availability import equations as eq
+from yunhe.availability.published import equations as eq
 
 
 @pytest.mark.feature("A02")

@@ -1,10 +1,10 @@
 import pytest
 
-from yunhe.availability import paper
 from yunhe.availability.explanation import explain
 from yunhe.availability.model import Assumptions, SharedDependency, Zone, uniform_model
 from yunhe.availability.planner import make_plan
 from yunhe.availability.pricing import Pricing
+from yunhe.availability.published import paper
 
 
 def test_one_service_less_is_shown_to_miss_the_target():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from unit.availability.oracle import model_of, platform_availability, service_availability
-from yunhe.availability import paper
 from yunhe.availability.evaluation import fully_split, platform_log_availability, unsplit
 from yunhe.availability.model import Assumptions, Model, Service, SharedDependency, Zone, uniform_model
 from yunhe.availability.outage import Live, log_availability
+from yunhe.availability.published import paper
 
 
 def availability(model: Model, services: tuple[Service, ...]) -> float:

@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from yunhe.availability import paper
 from yunhe.availability.frontier import find_frontier
 from yunhe.availability.model import (
     Assumptions,
@@ -21,6 +20,7 @@ from yunhe.availability.partition import Choice, balanced_groups, spread
 from yunhe.availability.percent import parse_availability, parse_target, show_percent
 from yunhe.availability.planner import Infeasible, Planned, frontier_points, make_plan, trade_off
 from yunhe.availability.pricing import Pricing
+from yunhe.availability.published import paper
 from yunhe.kernel.errors import InvalidInputError, UnsupportedError
 
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from unit.availability.oracle import exact_platform, least_sizes
-from yunhe.availability import paper
-from yunhe.availability.reproduction import (
+from yunhe.availability.published import paper
+from yunhe.availability.published.reproduction import (
     Cell,
     Count,
     exact_percent,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from unit.availability.oracle import model_of
-from yunhe.availability import paper
 from yunhe.availability.evaluation import platform_log_availability, unsplit
 from yunhe.availability.model import Assumptions, Model, Service, SharedDependency, Zone, uniform_model
 from yunhe.availability.planner import make_plan
 from yunhe.availability.pricing import Pricing
+from yunhe.availability.published import paper
 from yunhe.availability.simulation import Intervals, downtime_interval, simulate
 from yunhe.kernel.errors import InvalidInputError, UnsupportedError
 

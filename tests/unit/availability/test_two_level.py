@@ -4,9 +4,9 @@ from collections import Counter
 import pytest
 
 from unit.availability.oracle import all_partitions
-from yunhe.availability import paper
-from yunhe.availability.reproduction import figure_9, figure_10
-from yunhe.availability.two_level import (
+from yunhe.availability.published import paper
+from yunhe.availability.published.reproduction import figure_9, figure_10
+from yunhe.availability.published.two_level import (
     allocations,
     best_partition,
     set_partitions,

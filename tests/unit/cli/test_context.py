@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.entrypoints.cli.context import (
+from yunhe.entrypoints.cli.session.context import (
     Config,
     Context,
     config_path,

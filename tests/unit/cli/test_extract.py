@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.entrypoints.cli.extract import extract
+from yunhe.entrypoints.cli.session.extract import extract
 from yunhe.kernel.errors import InvalidInputError
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from yunhe.entrypoints.cli.main import COMMANDS, help_text
-from yunhe.entrypoints.cli.shell import run
+from yunhe.entrypoints.cli.terminal.shell import run
 
 
 def test_help_imports_no_command_and_no_framework() -> None:
@@ -63,9 +63,9 @@ def test_an_unknown_option_is_refused_with_how_to_call_it(capsys: pytest.Capture
     assert "→ `yunhe ps --help`" in said
 
 
-def test_plan_is_another_word_for_run_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_has_its_own_name_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(COMMANDS, ["plan", "--help"]) == 0
-    assert "Usage: yunhe run" in capsys.readouterr().out
+    assert "Usage: yunhe plan" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -4,8 +4,8 @@ from rich.console import Console, RenderableType
 
 from yunhe.control.plugins.in_process import in_process
 from yunhe.control.plugins.model import Plugin, PluginState, Pool, PoolNode, PoolSpec, PoolState
-from yunhe.entrypoints.cli.show_plugins import kinds_table, plugin_page, plugins_table
-from yunhe.entrypoints.cli.show_pools import graph_tree
+from yunhe.entrypoints.cli.views.plugins import kinds_table, plugin_page, plugins_table
+from yunhe.entrypoints.cli.views.pools import graph_tree
 from yunhe.kernel.ids import NodeId, PoolId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.perception.graph import build_graph

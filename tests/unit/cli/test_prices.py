@@ -2,7 +2,7 @@
 
 import pytest
 
-from yunhe.entrypoints.cli.prices import EXAMPLE, parse_prices
+from yunhe.entrypoints.cli.commands.pools.prices import EXAMPLE, parse_prices
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Prices
 

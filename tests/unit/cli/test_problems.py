@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from yunhe.entrypoints.cli.main import COMMANDS
-from yunhe.entrypoints.cli.problems import problem_lines, wants_json
-from yunhe.entrypoints.cli.shell import run
+from yunhe.entrypoints.cli.terminal.problems import problem_lines, wants_json
+from yunhe.entrypoints.cli.terminal.shell import run
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 
 
@@ -54,7 +54,7 @@ def failing_ps(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
         def refuse(_project: str = "") -> None:
             raise error
 
-        monkeypatch.setattr("yunhe.entrypoints.cli.ps.current_context", refuse)
+        monkeypatch.setattr("yunhe.entrypoints.cli.commands.jobs.ps.current_context", refuse)
 
     return fail_with
 

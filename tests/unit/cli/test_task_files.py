@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.entrypoints.cli.task_files import Overrides, tasks_from
-from yunhe.entrypoints.cli.uploads import WHOLE, sources_of
+from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
+from yunhe.entrypoints.cli.session.uploads import WHOLE, sources_of
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Tier
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand.model import ResourceSpec, Task
 
 NOTHING = Overrides()

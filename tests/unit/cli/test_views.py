@@ -8,16 +8,15 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from yunhe.control.plugins.model import Check, Meters, Pool, PoolNode, PoolSpec, PoolState
-from yunhe.entrypoints.cli.screen import amount, bytes_text, out, span
-from yunhe.entrypoints.cli.show_costs import costs_table
-from yunhe.entrypoints.cli.show_jobs import ending, explanation_page, jobs_table
-from yunhe.entrypoints.cli.show_plan import plan_page, why_first
-from yunhe.entrypoints.cli.show_pools import check_line, pools_table
+from yunhe.entrypoints.cli.terminal.screen import amount, bytes_text, out, span
+from yunhe.entrypoints.cli.views.costs import costs_table
+from yunhe.entrypoints.cli.views.jobs import ending, explanation_page, jobs_table
+from yunhe.entrypoints.cli.views.plan import plan_page, why_first
+from yunhe.entrypoints.cli.views.pools import check_line, pools_table
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.jobs import Attempt, Explanation, Job
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.model import (
     Alternative,
     Assignment,
     Candidate,
@@ -26,7 +25,8 @@ from yunhe.scheduling.orchestration.model import (
     Rejection,
     Waiting,
 )
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.orchestration.jobs.model import Attempt, Explanation, Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.trades.model import CostLine, CostReport
 
 ASK = Resources(cpu_millis=2000, memory_mib=4096)

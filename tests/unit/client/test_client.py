@@ -14,7 +14,7 @@ from yunhe.entrypoints.client import AsyncClient, Client, ServerUnreachableError
 from yunhe.entrypoints.client.sse import ServerEvent, parse_events
 from yunhe.entrypoints.client.transport import Call, NoConnectionError, TransportError, run
 from yunhe.kernel.errors import ConflictError, InvalidInputError, PoolUnreachableError
-from yunhe.scheduling.orchestration.jobs import LogPiece
+from yunhe.scheduling.orchestration.jobs.model import LogPiece
 from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task

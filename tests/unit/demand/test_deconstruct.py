@@ -6,7 +6,7 @@ from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Policy
+from yunhe.scheduling.decision.model import Alternative, Demand, Policy
 from yunhe.trading.demand.deconstruct import deconstruct, mount_paths, timeout_s
 from yunhe.trading.demand.model import ResourceSpec, Task
 from yunhe.trading.demand.service import DemandService

@@ -5,8 +5,8 @@ import pytest
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Tier
-from yunhe.scheduling.orchestration.decide import DEFAULT_WEIGHTS
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.decide import DEFAULT_WEIGHTS
+from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
 from yunhe.trading.demand.parse import check_task, parse_task, parse_yaml
 

@@ -7,7 +7,7 @@ import pytest
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.scheduling.orchestration.model import Domain, Spread, Tie
+from yunhe.scheduling.decision.model import Domain, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.deconstruct import deconstruct, deconstruct_graph
 from yunhe.trading.demand.model import ComponentSpec, LinkSpec, ResourceSpec, ServiceSpec, Task

@@ -7,9 +7,9 @@ from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.evaluation import Evaluation, Hosts
 from lab.oversubscription.printing import misses
 
-from yunhe.flexible.estimators import aligned
 from yunhe.flexible.history import History
-from yunhe.flexible.margin import Choice, Step, Trial
+from yunhe.flexible.overload.estimators import aligned
+from yunhe.flexible.overload.margin import Choice, Step, Trial
 from yunhe.flexible.replay import LONG_LIVED, Window, judge
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Floats, hour_of_week

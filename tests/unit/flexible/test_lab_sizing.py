@@ -5,10 +5,10 @@ import pytest
 from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.sizing import Verdict, judge_sizes, sizing_table
 
+from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.replay import LONG_LIVED
 from yunhe.flexible.rightsizing import Guards
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
-from yunhe.flexible.tiers import BEST_TO_WORST
 from yunhe.flexible.trace import Dimension, Floats, Trace
 from yunhe.kernel.money import Tier
 

@@ -8,7 +8,7 @@ from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.evaluation import evaluate
 from lab.oversubscription.looked_at import LookedAt, Part, looked_at, without_looked_at
 
-from yunhe.flexible.margin import TUNING
+from yunhe.flexible.overload.margin import TUNING
 from yunhe.flexible.replay import ELASTIC
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import HOUR_S

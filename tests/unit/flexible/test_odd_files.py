@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from usage_files import HEADER, START, Rows, fields_of, noted, read, refused, two_vms, write
-from yunhe.flexible.columns import Role, parse_override, understand
-from yunhe.flexible.rows import read_trace
-from yunhe.flexible.tables import read_table
+from yunhe.flexible.reading.columns import Role, parse_override, understand
+from yunhe.flexible.reading.rows import read_trace
+from yunhe.flexible.reading.tables import read_table
 from yunhe.flexible.trace import Dimension
 from yunhe.kernel.errors import InvalidInputError
 

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from yunhe.flexible.estimators import Question, aligned
-from yunhe.flexible.histogram import grid_for_host
-from yunhe.flexible.profile import (
+from yunhe.flexible.overload.estimators import Question, aligned
+from yunhe.flexible.profiles.histogram import grid_for_host
+from yunhe.flexible.profiles.profile import (
     ELASTIC_PROFILE,
     LONG_LIVED_PROFILE,
     Profile,

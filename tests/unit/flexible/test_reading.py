@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import usage_files
 from usage_files import HEADER, START, fields_of, refused, two_vms
-from yunhe.flexible.columns import Meaning, Role, parse_override, understand
-from yunhe.flexible.rows import Reading, read_trace
-from yunhe.flexible.tables import Table, read_table
+from yunhe.flexible.reading.columns import Meaning, Role, parse_override, understand
+from yunhe.flexible.reading.rows import Reading, read_trace
+from yunhe.flexible.reading.tables import Table, read_table
 from yunhe.flexible.trace import Dimension
 from yunhe.kernel.errors import InvalidInputError, NotFoundError, UnsupportedError
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from yunhe.flexible.estimators import Question, aligned, fixed_ratio
 from yunhe.flexible.history import history_before
-from yunhe.flexible.margin import walk_forward
+from yunhe.flexible.overload.estimators import Question, aligned, fixed_ratio
+from yunhe.flexible.overload.margin import walk_forward
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, judge, place_by, windows
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Dimension, Trace

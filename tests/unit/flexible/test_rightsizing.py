@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yunhe.flexible.explanation import explain_instance
+from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.rightsizing import (
     CPU_STEP_MILLIS,
     MEMORY_STEP_MIB,
@@ -23,7 +24,6 @@ from yunhe.flexible.rightsizing import (
     unmet,
 )
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
-from yunhe.flexible.tiers import BEST_TO_WORST
 from yunhe.flexible.trace import DAY_S, Dimension, Trace
 from yunhe.kernel.money import Tier
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from unit.kubernetes.fake_api import FakeApi, fake_api
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, ChangedMeanwhileError
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.kubeconfig import Access, ExecPlugin, read_access
-from yunhe.infrastructure.kubernetes.limiter import Limiter
+from yunhe.infrastructure.kubernetes.api.answers import AlreadyThereError, ChangedMeanwhileError
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access, ExecPlugin, read_access
+from yunhe.infrastructure.kubernetes.api.limiter import Limiter
 from yunhe.kernel.errors import (
     ForbiddenError,
     InvalidInputError,

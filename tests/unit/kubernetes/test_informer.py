@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from unit.kubernetes.fake_api import FakeApi, fake_api
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.informer import Informer, Pace
-from yunhe.infrastructure.kubernetes.kubeconfig import Access
-from yunhe.infrastructure.kubernetes.shapes import Key, Pod
-from yunhe.infrastructure.kubernetes.watch import Decoder, Event, Source
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.api.shapes import Key, Pod
+from yunhe.infrastructure.kubernetes.api.watch import Decoder, Event, Source
 from yunhe.kernel.errors import YunheError
 
 PODS = "/api/v1/namespaces/x/pods"

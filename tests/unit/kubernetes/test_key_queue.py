@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.infrastructure.kubernetes.key_queue import KeyQueue
+from yunhe.infrastructure.kubernetes.api.key_queue import KeyQueue
 
 A, B, C = ("x", "a"), ("x", "b"), ("x", "c")
 

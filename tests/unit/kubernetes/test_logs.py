@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from unit.kubernetes.fake_api import FakeApi, failure, fake_api
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.kubeconfig import Access
-from yunhe.infrastructure.kubernetes.logs import LogReader, Look
-from yunhe.infrastructure.kubernetes.phases import Final
-from yunhe.infrastructure.kubernetes.shapes import Pod
-from yunhe.infrastructure.kubernetes.wrapper import mark_of
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.api.shapes import Pod
+from yunhe.infrastructure.kubernetes.files.logs import LogReader, Look
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.phases import Final
+from yunhe.infrastructure.kubernetes.objects.wrapper import mark_of
 from yunhe.kernel.errors import ConflictError, NotFoundError
 
 ID, KEY = "alloc_1", ("x", "alloc-1")

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from unit.kubernetes.fake_api import FakeApi, fake_api
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Meters
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.discovery import served
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.discovery import served
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode
 from yunhe.infrastructure.kubernetes.facts import ServerVersion
-from yunhe.infrastructure.kubernetes.kubeconfig import Access
-from yunhe.infrastructure.kubernetes.meters import Meter, Minutes, Sample
-from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of, unmapped_devices
+from yunhe.infrastructure.kubernetes.objects.nodes import catalogue_of, node_of, unmapped_devices
 from yunhe.infrastructure.kubernetes.onboard import onboard
-from yunhe.infrastructure.kubernetes.settings import Settings, read_settings
-from yunhe.infrastructure.kubernetes.shapes import Container, KubeNode
-from yunhe.infrastructure.kubernetes.stats import NodeUse, Stats, UsageSource
+from yunhe.infrastructure.kubernetes.target import Settings, read_settings
+from yunhe.infrastructure.kubernetes.usage.meters import Meter, Minutes, Sample
+from yunhe.infrastructure.kubernetes.usage.stats import NodeUse, Stats, UsageSource
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Accelerators, Resources
 

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yunhe.agent.environment import environment_of
-from yunhe.agent.runs import Run
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.environment import environment_of
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.manifest import read_manifest
 from yunhe.infrastructure.contract.model import LaunchOrder, Power, Step, Upload
-from yunhe.infrastructure.kubernetes import kind, names
+from yunhe.infrastructure.kubernetes import kind
 from yunhe.infrastructure.kubernetes.facts import ALWAYS_MISSING
-from yunhe.infrastructure.kubernetes.objects import (
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.pods import (
     KEPT_AFTER_TIMEOUT_S,
     Brought,
     check_order,
@@ -24,9 +25,9 @@ from yunhe.infrastructure.kubernetes.objects import (
     record_body,
     secret_body,
 )
-from yunhe.infrastructure.kubernetes.records import claimed
-from yunhe.infrastructure.kubernetes.settings import DEFAULT_IMAGE, Settings, read_settings
-from yunhe.infrastructure.kubernetes.wrapper import WRAPPER
+from yunhe.infrastructure.kubernetes.objects.records import claimed
+from yunhe.infrastructure.kubernetes.objects.wrapper import WRAPPER
+from yunhe.infrastructure.kubernetes.target import DEFAULT_IMAGE, Settings, read_settings
 from yunhe.kernel.errors import InvalidInputError, TooLargeError, UnsupportedError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources

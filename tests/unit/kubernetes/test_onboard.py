@@ -8,7 +8,7 @@ import yaml
 from unit.kubernetes.fake_api import fake_api
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.kubernetes.onboard import onboard
-from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes.target import Settings
 
 pytestmark = pytest.mark.anyio
 

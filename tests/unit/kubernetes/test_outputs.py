@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from yunhe.agent import archives as agent
+from yunhe.agent.files import archives as agent
 from yunhe.conformance.caller import files_in
-from yunhe.infrastructure.kubernetes.outputs import FETCH, repack, shell_patterns, within_reach
-from yunhe.infrastructure.kubernetes.shapes import Pod
+from yunhe.infrastructure.kubernetes.api.shapes import Pod
+from yunhe.infrastructure.kubernetes.files.outputs import FETCH, repack, shell_patterns, within_reach
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import AllocationId
 

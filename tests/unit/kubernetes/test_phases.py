@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from yunhe.infrastructure.contract.model import Ending, Meters, Phase
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.objects import RecordState
-from yunhe.infrastructure.kubernetes.phases import (
+from yunhe.infrastructure.kubernetes.api.shapes import Pod, Record
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.phases import (
     SETTLED_AFTER_S,
     Final,
     Progress,
@@ -17,8 +17,8 @@ from yunhe.infrastructure.kubernetes.phases import (
     observed,
     unsettled_s,
 )
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import Pod, Record
+from yunhe.infrastructure.kubernetes.objects.pods import RecordState
+from yunhe.infrastructure.kubernetes.target import Settings
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yunhe.infrastructure.kubernetes.quantities import mib, millis, parse_quantity
+from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis, parse_quantity
 from yunhe.kernel.errors import PoolUnreachableError
 
 

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from unit.kubernetes.fake_api import FakeApi, fake_api
-from yunhe.infrastructure.kubernetes import names, resizing
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.kubeconfig import Access
+from yunhe.infrastructure.kubernetes import resizing
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.api.shapes import Pod
+from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.resizing import resize_pod
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import Pod
+from yunhe.infrastructure.kubernetes.target import Settings
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.resources import Resources
 

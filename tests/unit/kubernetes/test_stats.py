@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.kubeconfig import Access
-from yunhe.infrastructure.kubernetes.stats import Stats, UsageSource
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.usage.stats import Stats, UsageSource
 
 pytestmark = pytest.mark.anyio
 

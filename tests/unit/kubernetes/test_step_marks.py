@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yunhe.infrastructure.kubernetes.step_marks import StepMarks
-from yunhe.infrastructure.kubernetes.wrapper import mark_of
+from yunhe.infrastructure.kubernetes.files.step_marks import StepMarks
+from yunhe.infrastructure.kubernetes.objects.wrapper import mark_of
 
 ID = "alloc_1"
 OUTPUTS = st.lists(

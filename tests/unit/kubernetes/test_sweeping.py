@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.kubernetes.fake_api import FakeApi, fake_api
-from yunhe.infrastructure.kubernetes import names, sweeping
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.kubeconfig import Access
-from yunhe.infrastructure.kubernetes.records import released
-from yunhe.infrastructure.kubernetes.settings import Settings
+from yunhe.infrastructure.kubernetes import sweeping
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.records import released
 from yunhe.infrastructure.kubernetes.sweeping import KEPT_S, MOST_SWEPT, Mark, Sweeper, served_marks
+from yunhe.infrastructure.kubernetes.target import Settings
 
 NOW = 2_000_000_000.0
 LONG_AGO, LATELY = NOW - KEPT_S - 60, NOW - KEPT_S + 60

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yunhe.conformance.caller import archive_of
-from yunhe.infrastructure.kubernetes.outputs import FETCH
-from yunhe.infrastructure.kubernetes.step_marks import StepMarks
-from yunhe.infrastructure.kubernetes.wrapper import (
+from yunhe.infrastructure.kubernetes.files.outputs import FETCH
+from yunhe.infrastructure.kubernetes.files.step_marks import StepMarks
+from yunhe.infrastructure.kubernetes.objects.wrapper import (
     KEEPER,
     TIMED_OUT,
     WRAPPER,

@@ -9,7 +9,7 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.model import Observation, Observed, Phase
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, PoolId
-from yunhe.scheduling.orchestration.watcher import Watcher
+from yunhe.scheduling.orchestration.jobs.watcher import Watcher
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@ import pathlib
 import pytest
 
 import yunhe
-from yunhe.availability import paper
+from yunhe.availability.published import paper
 from yunhe.runtime.modules import MODULES, SUBMODULES, start_order
 
 COUNTS = {

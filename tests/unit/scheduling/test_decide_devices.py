@@ -10,10 +10,10 @@ import pytest
 import decision_oracle as oracle
 from worlds import demand, node, pool, world
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration import kernels
-from yunhe.scheduling.orchestration.compiling import compile_kernels
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.model import Placed, Waiting
+from yunhe.scheduling.decision.compiling import compile_kernels
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.model import Placed, Waiting
+from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.perception.model import Device
 from yunhe.scheduling.perception.snapshot import Snapshot, device_shares
 

@@ -7,10 +7,10 @@ import pytest
 from worlds import NOW, cores, demand, node, pool, prices, world
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.advice import smallest_change
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.model import Affinity, DataNeed, Demand, Domain, Traffic, Waiting
+from yunhe.scheduling.decision.advice.smallest import smallest_change
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.model import Affinity, DataNeed, Demand, Domain, Traffic, Waiting
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts, SiteFacts
 
 NORTH = Place("cn-north", 39.9, 116.4, Level.CENTRAL)

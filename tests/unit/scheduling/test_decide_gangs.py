@@ -10,8 +10,8 @@ import decision_oracle as oracle
 from worlds import NOW, cores, demand, node, pool, prices, world
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.decide import decide, decide_all
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.decide import decide, decide_all
+from yunhe.scheduling.decision.model import (
     Affinity,
     Alternative,
     DataNeed,

@@ -17,11 +17,11 @@ from lab.joint_placement.instances import instance
 from worlds import cores, demand, node, pool, prices, world
 from yunhe.kernel.errors import UnsupportedError
 from yunhe.kernel.resources import Accelerators
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.exact import plan_exactly
-from yunhe.scheduling.orchestration.joint import Plan, cost_of, decide_jointly, greedy_plan, plan_jointly
-from yunhe.scheduling.orchestration.model import Placed, Policy, Waiting
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.exact import plan_exactly
+from yunhe.scheduling.decision.joint import Plan, cost_of, decide_jointly, greedy_plan, plan_jointly
+from yunhe.scheduling.decision.model import Placed, Policy, Waiting
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts
 
 DATA = Path(os.environ.get("YUNHE_DATA", "../shared/data"))
@@ -115,7 +115,7 @@ def test_a_plan_over_several_clouds_costs_no_more_than_any_cloud_alone(seed: int
             for i in range(3)
         ],
     )
-    from yunhe.scheduling.orchestration.model import DataNeed  # noqa: PLC0415 - beside its only use
+    from yunhe.scheduling.decision.model import DataNeed  # noqa: PLC0415 - beside its only use
 
     wanted = [
         demand(

@@ -8,8 +8,8 @@ import pytest
 
 import decision_oracle as oracle
 from worlds import NOW, cores, demand, node, pool, prices, world
-from yunhe.scheduling.orchestration.decide import decide, decide_all
-from yunhe.scheduling.orchestration.model import DataNeed, Demand, Placed, Policy, Traffic, Waiting
+from yunhe.scheduling.decision.decide import decide, decide_all
+from yunhe.scheduling.decision.model import DataNeed, Demand, Placed, Policy, Traffic, Waiting
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts, SiteFacts
 from yunhe.scheduling.perception.snapshot import Snapshot
 

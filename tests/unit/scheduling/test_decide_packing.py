@@ -13,11 +13,11 @@ from lab.gpu_packing.trace import Pod, arrivals, read_nodes, read_pods
 import decision_oracle as oracle
 from worlds import demand, node, pool, world
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration import packing_kernels
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import place_in
-from yunhe.scheduling.orchestration.model import Placed
-from yunhe.scheduling.orchestration.packing import typical_of
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import place_in
+from yunhe.scheduling.decision.model import Placed
+from yunhe.scheduling.decision.nodes import packing_kernels
+from yunhe.scheduling.decision.nodes.packing import typical_of
 from yunhe.scheduling.perception.model import TypicalAsk
 
 KINDS = ("t4", "v100")

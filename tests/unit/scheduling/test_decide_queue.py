@@ -11,11 +11,13 @@ import pytest
 from worlds import cores, demand, node, pool, prices, random_demand, random_world, world
 from yunhe.kernel.ids import JobId
 from yunhe.kernel.resources import Accelerators
-from yunhe.scheduling.orchestration import kernels, route_kernels, score_kernels
-from yunhe.scheduling.orchestration.compiling import compile_kernels
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide, decide_all, place_in
-from yunhe.scheduling.orchestration.model import DataNeed, Placed, Traffic, Waiting
+from yunhe.scheduling.decision.compiling import compile_kernels
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide, decide_all, place_in
+from yunhe.scheduling.decision.model import DataNeed, Placed, Traffic, Waiting
+from yunhe.scheduling.decision.network import kernels as route_kernels
+from yunhe.scheduling.decision.nodes import kernels
+from yunhe.scheduling.decision.score import kernels as score_kernels
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts, SiteFacts
 
 
@@ -97,7 +99,7 @@ def test_a_small_decision_needs_no_compiler() -> None:
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
         "from worlds import *\n"
-        "from yunhe.scheduling.orchestration.decide import decide\n"
+        "from yunhe.scheduling.decision.decide import decide\n"
         "decide(demand(), world([pool('p')], [node('n', 'p', cores(2, 4))]))\n"
         "assert 'numba' not in sys.modules, 'numba was imported'"
     )

@@ -8,10 +8,10 @@ from worlds import NOW, cores, demand, node, pool, prices, world
 from yunhe.kernel.ids import NodeId, PoolId, ProjectId
 from yunhe.kernel.places import Level, Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.cycle import Cycle
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.explain import count_refusals, why_not
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.filter.explain import count_refusals, why_not
+from yunhe.scheduling.decision.model import (
     Affinity,
     Alternative,
     DataNeed,

@@ -12,9 +12,9 @@ from worlds import NOW, cores, demand, node, pool, prices, random_demand, random
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.candidates import CRITERIA, candidates
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.candidates import CRITERIA, candidates
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.model import (
     Candidate,
     DataNeed,
     Demand,

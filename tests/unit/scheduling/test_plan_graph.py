@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.orchestration.graphs.planning import plan_graph
-from yunhe.scheduling.orchestration.model import (
+from yunhe.scheduling.decision.graphs.planning import plan_graph
+from yunhe.scheduling.decision.model import (
     Alternative,
     Demand,
     GraphDemand,

@@ -7,8 +7,8 @@ import pytest
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Placed, Policy
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.model import Alternative, Demand, Placed, Policy
 from yunhe.scheduling.perception.files import read_snapshot
 
 POOLS = '[{"id": "a", "name": "a"}, {"id": "b", "name": "b"}]'

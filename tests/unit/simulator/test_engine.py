@@ -8,11 +8,11 @@ import pytest
 
 from worlds import cores, node, pool, prices, world
 from yunhe.entrypoints.cli.main import COMMANDS
-from yunhe.entrypoints.cli.shell import run
+from yunhe.entrypoints.cli.terminal.shell import run
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator import workloads
 from yunhe.simulator.engine import Engine

@@ -7,9 +7,9 @@ from yunhe.control.plugins.model import Pool, PoolNode, PoolSpec, PoolState
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId, made_at_s, new_id
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Attempt, Job
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Policy
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import Alternative, Demand, Policy
+from yunhe.scheduling.orchestration.jobs.model import Attempt, Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.simulator.engine import Engine
 from yunhe.simulator.model import Platform, Task, Workload
 from yunhe.simulator.queue import Queue

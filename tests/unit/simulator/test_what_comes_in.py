@@ -11,7 +11,7 @@ import pytest
 from worlds import cores, node, pool, prices, world
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import PoolId
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 from yunhe.simulator import workloads
 from yunhe.simulator.engine import Engine
 from yunhe.simulator.graphs import replay

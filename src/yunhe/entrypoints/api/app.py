@@ -6,10 +6,14 @@ from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.types import ControllerRouterHandler
 
-from yunhe.entrypoints.api import (
+from yunhe.entrypoints.api import document
+from yunhe.entrypoints.api.bodies import StrictRequest
+from yunhe.entrypoints.api.caller import known_parameters, provide_caller, require_key
+from yunhe.entrypoints.api.problems import ERROR_HANDLERS
+from yunhe.entrypoints.api.request_ids import with_request_ids
+from yunhe.entrypoints.api.routes import (
     accounts,
     costs,
-    document,
     job_exec,
     job_streams,
     jobs,
@@ -18,10 +22,6 @@ from yunhe.entrypoints.api import (
     pools,
     uploads,
 )
-from yunhe.entrypoints.api.bodies import StrictRequest
-from yunhe.entrypoints.api.caller import known_parameters, provide_caller, require_key
-from yunhe.entrypoints.api.problems import ERROR_HANDLERS
-from yunhe.entrypoints.api.request_ids import with_request_ids
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.settings import Role
 

@@ -19,7 +19,7 @@ from yunhe.kernel.errors import (
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.validation import nearest
 from yunhe.runtime.platform import Platform
-from yunhe.scheduling.orchestration.jobs import Job
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.storage.audit import Actor, act_as
 from yunhe.trading.accounts.model import EVERY_PROJECT, Action, Principal
 

@@ -28,35 +28,39 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "run": Command("run", "Run a task: a file, or a command after --", JOBS),
-    "plan": Command("run", "Show where a task would run and why; start nothing", JOBS, ("--dry-run",)),
-    "ps": Command("ps", "List jobs", JOBS),
-    "logs": Command("logs", "Show a job's output; -f follows it", JOBS),
-    "exec": Command("exec", "Run a command beside a running job; -it for a shell", JOBS),
-    "cp": Command("cp", "Fetch a job's outputs or files", JOBS),
-    "stop": Command("stop", "Stop jobs", JOBS),
-    "resize": Command("resize", "Change a running job's cores or memory in place", JOBS),
-    "explain": Command("explain", "Say why a job is where it is, or why it waits", JOBS),
-    "pool": Command("pool", "Add, list, check, price, cordon, drain and remove pools", POOLS),
-    "plugin": Command("plugin", "Make, list, start, upgrade and remove adapters to engines", POOLS),
-    "cost": Command("cost", "What was used and is owed, by job, project or pool", MONEY),
-    "ledger": Command("ledger", "Export the ledger; verify an export without a server", MONEY),
-    "project": Command("project", "Projects and who belongs to them", ACCESS),
-    "secret": Command("secret", "A project's secrets: set, list, forget", ACCESS),
-    "token": Command("token", "API keys: make, list, revoke", ACCESS),
-    "audit": Command("audit", "Who did, or was refused, what and when", ACCESS),
-    "login": Command("login", "Use a platform at an address, with a key", ACCESS),
-    "config": Command("config", "Which platform and project this user works with", ACCESS),
-    "up": Command("up", "Bring up a platform on this machine and run a sample job", PLATFORM),
-    "down": Command("down", "Stop the platform of this machine; jobs and data stay", PLATFORM),
-    "serve": Command("serve", "Run a server process in the foreground", PLATFORM),
-    "doctor": Command("doctor", "Check that everything works; each fault with its remedy", PLATFORM),
-    "completion": Command("completion", "Print the completion script for bash, zsh or fish", PLATFORM),
-    "simulate": Command("simulate", "Play a workload through the scheduler; compare policies"),
-    "availability": Command("availability", "Plan how few services meet an availability target, exactly"),
-    "flex": Command("flex", "Right-size and oversubscribe from real usage; say why"),
+    "run": Command("jobs.run", "Run a task: a file, or a command after --", JOBS),
+    "plan": Command("jobs.run", "Show where a task would run and why; start nothing", JOBS, ("--dry-run",)),
+    "ps": Command("jobs.ps", "List jobs", JOBS),
+    "logs": Command("jobs.logs", "Show a job's output; -f follows it", JOBS),
+    "exec": Command("jobs.exec", "Run a command beside a running job; -it for a shell", JOBS),
+    "cp": Command("jobs.cp", "Fetch a job's outputs or files", JOBS),
+    "stop": Command("jobs.stop", "Stop jobs", JOBS),
+    "resize": Command("jobs.resize", "Change a running job's cores or memory in place", JOBS),
+    "explain": Command("jobs.explain", "Say why a job is where it is, or why it waits", JOBS),
+    "pool": Command("pools.pool", "Add, list, check, price, cordon, drain and remove pools", POOLS),
+    "plugin": Command("pools.plugin", "Make, list, start, upgrade and remove adapters to engines", POOLS),
+    "cost": Command("money.cost", "What was used and is owed, by job, project or pool", MONEY),
+    "ledger": Command("money.ledger", "Export the ledger; verify an export without a server", MONEY),
+    "project": Command("access.project", "Projects and who belongs to them", ACCESS),
+    "secret": Command("access.secret", "A project's secrets: set, list, forget", ACCESS),
+    "token": Command("access.token", "API keys: make, list, revoke", ACCESS),
+    "audit": Command("access.audit", "Who did, or was refused, what and when", ACCESS),
+    "login": Command("access.login", "Use a platform at an address, with a key", ACCESS),
+    "config": Command("access.config", "Which platform and project this user works with", ACCESS),
+    "up": Command("platform.up", "Bring up a platform on this machine and run a sample job", PLATFORM),
+    "down": Command("platform.down", "Stop the platform of this machine; jobs and data stay", PLATFORM),
+    "serve": Command("platform.serve", "Run a server process in the foreground", PLATFORM),
+    "doctor": Command("platform.doctor", "Check that everything works; each fault with its remedy", PLATFORM),
+    "completion": Command(
+        "platform.completion", "Print the completion script for bash, zsh or fish", PLATFORM
+    ),
+    "simulate": Command("analysis.simulate", "Play a workload through the scheduler; compare policies"),
+    "availability": Command(
+        "analysis.availability", "Plan how few services meet an availability target, exactly"
+    ),
+    "flex": Command("analysis.flex", "Right-size and oversubscribe from real usage; say why"),
 }
-"""Name → module below ``yunhe.entrypoints.cli`` whose ``app`` is the command or group."""
+"""Name → module below ``yunhe.entrypoints.cli.commands`` whose ``app`` is the command or group."""
 
 
 def help_text() -> str:
@@ -83,6 +87,6 @@ def main() -> None:
         sys.stdout.write(f"yunhe {__version__}\n")
         return
     gc.disable()  # imports make many objects and no garbage; the shell enables it again
-    from yunhe.entrypoints.cli.shell import run  # noqa: PLC0415 - as said above
+    from yunhe.entrypoints.cli.terminal.shell import run  # noqa: PLC0415 - as said above
 
     sys.exit(run(COMMANDS, arguments))

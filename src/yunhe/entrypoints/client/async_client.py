@@ -43,9 +43,9 @@ from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Explanation, Job, JobPage, LogPiece, NodeAnswers
-from yunhe.scheduling.orchestration.model import Plan
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import NodeAnswers, Plan
+from yunhe.scheduling.orchestration.jobs.model import Explanation, Job, JobPage, LogPiece
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import (
     AuditEntry,

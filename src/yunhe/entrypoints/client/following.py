@@ -8,8 +8,8 @@ import msgspec
 from yunhe.entrypoints.client.connection import FIRST_PAUSE_S, Connection, Patience, query
 from yunhe.entrypoints.client.errors import ServerUnreachableError
 from yunhe.entrypoints.client.transport import Call
-from yunhe.scheduling.orchestration.jobs import Job, LogPiece
-from yunhe.scheduling.orchestration.states import FINAL
+from yunhe.scheduling.orchestration.jobs.model import Job, LogPiece
+from yunhe.scheduling.orchestration.jobs.states import FINAL
 
 FOLLOW_PATIENCE_S = 60.0
 """How long a stream is taken up again while the server does not answer: a restart fits."""

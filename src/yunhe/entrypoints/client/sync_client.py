@@ -14,9 +14,9 @@ from yunhe.entrypoints.wire import ModuleRow, Readiness
 from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import Explanation, Job, LogPiece, NodeAnswers
-from yunhe.scheduling.orchestration.model import Plan
-from yunhe.scheduling.orchestration.states import JobState
+from yunhe.scheduling.decision.model import NodeAnswers, Plan
+from yunhe.scheduling.orchestration.jobs.model import Explanation, Job, LogPiece
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import AuditEntry, Key, Member, NewKey, Principal, Project, Role, SecretInfo
 from yunhe.trading.applications.model import Submission

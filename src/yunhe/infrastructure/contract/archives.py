@@ -6,8 +6,8 @@ import tarfile
 import zlib
 from collections.abc import AsyncIterator, Sequence
 
-from yunhe.agent.archives import MAX_MEMBERS, MAX_UNPACKED_BYTES, check_path
-from yunhe.agent.refusals import Refusal
+from yunhe.agent.files.archives import MAX_MEMBERS, MAX_UNPACKED_BYTES, check_path
+from yunhe.agent.protocol.refusals import Refusal
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError
 

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import Process
 
 from yunhe.agent import OLDEST_PROTOCOL, PROTOCOL
-from yunhe.agent.bootstrap import MARK
+from yunhe.agent.daemon.bootstrap import MARK
 from yunhe.infrastructure.host.link import Body, Link, last_words
 from yunhe.infrastructure.host.package import AgentFile, agent_file, bootstrap_text
 from yunhe.infrastructure.host.target import HostTarget, LocalHost, SshHost

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from yunhe.agent import AGENT_VERSION
-from yunhe.agent.frames import CHUNK_BYTES
+from yunhe.agent.protocol.frames import CHUNK_BYTES
 from yunhe.infrastructure.contract.engine import ExecSession
 from yunhe.infrastructure.contract.model import (
     Account,

@@ -13,8 +13,8 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from yunhe.agent.frames import CHUNK_BYTES, INITIAL_CREDIT, Decoder, Frame, encode
-from yunhe.agent.refusals import Refusal
+from yunhe.agent.protocol.frames import CHUNK_BYTES, INITIAL_CREDIT, Decoder, Frame, encode
+from yunhe.agent.protocol.refusals import Refusal
 from yunhe.kernel.errors import BY_CODE, FieldProblem, PoolUnreachableError, YunheError
 
 SEND_WITHIN_S = 20.0

@@ -7,6 +7,8 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from yunhe.agent.package import sources_of
+
 _MAIN = b"import sys\nfrom yunhe.agent.__main__ import main\nsys.exit(main())\n"
 _SOME_DAY = (2020, 1, 1, 0, 0, 0)  # the same sources give the same bytes, whenever they are packed
 
@@ -29,16 +31,6 @@ def agent_file() -> AgentFile:
     return pack({"__main__.py": _MAIN, **sources_of("yunhe.agent")})
 
 
-def sources_of(package: str) -> dict[str, bytes]:
-    """Return the modules of *package*, by their names in an archive; the packages above it are empty there."""
-    parts = package.split(".")
-    members = {f"{'/'.join(parts[:depth])}/__init__.py": b"" for depth in range(1, len(parts))}
-    for source in resources.files(package).iterdir():
-        if source.name.endswith(".py"):
-            members[f"{'/'.join(parts)}/{source.name}"] = source.read_bytes()
-    return members
-
-
 def pack(members: dict[str, bytes]) -> AgentFile:
     """Return one file that Python runs."""
     buffer = io.BytesIO()
@@ -52,4 +44,4 @@ def pack(members: dict[str, bytes]) -> AgentFile:
 @cache
 def bootstrap_text() -> str:
     """Return the program that takes the agent onto a node."""
-    return resources.files("yunhe.agent").joinpath("bootstrap.py").read_text(encoding="utf-8")
+    return resources.files("yunhe.agent.daemon").joinpath("bootstrap.py").read_text(encoding="utf-8")

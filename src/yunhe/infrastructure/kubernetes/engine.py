@@ -29,28 +29,21 @@ from yunhe.infrastructure.contract.model import (
     Upload,
     UsageMinute,
 )
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import AlreadyThereError, decode
-from yunhe.infrastructure.kubernetes.caretaker import FORCE_AFTER_AT_LEAST_S, Caretaker
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.exec_session import open_exec
+from yunhe.infrastructure.kubernetes.api.answers import AlreadyThereError, decode
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.exec_session import open_exec
+from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
+from yunhe.infrastructure.kubernetes.api.kubeconfig import read_access
+from yunhe.infrastructure.kubernetes.api.shapes import Key, KubeNode, Neighbour, Pod, Record
+from yunhe.infrastructure.kubernetes.api.watch import Source
 from yunhe.infrastructure.kubernetes.facts import NO_RESIZE, Facts, describe, find_out, read_account
-from yunhe.infrastructure.kubernetes.informer import Informer, Pace
-from yunhe.infrastructure.kubernetes.kubeconfig import read_access
-from yunhe.infrastructure.kubernetes.logs import LogReader, Look
-from yunhe.infrastructure.kubernetes.metering import Metering
-from yunhe.infrastructure.kubernetes.nodes import catalogue_of, node_of, unmapped_devices
-from yunhe.infrastructure.kubernetes.objects import (
-    Brought,
-    RecordState,
-    check_order,
-    collection,
-    path_of,
-    pod_body,
-    secret_body,
-)
-from yunhe.infrastructure.kubernetes.outputs import fetch_archive, within_reach
-from yunhe.infrastructure.kubernetes.phases import (
+from yunhe.infrastructure.kubernetes.files.log_watch import Taps
+from yunhe.infrastructure.kubernetes.files.logs import LogReader, Look
+from yunhe.infrastructure.kubernetes.files.outputs import fetch_archive, within_reach
+from yunhe.infrastructure.kubernetes.files.uploads import Uploads, kept_of, volume
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.nodes import catalogue_of, node_of, unmapped_devices
+from yunhe.infrastructure.kubernetes.objects.phases import (
     Progress,
     allocation_of,
     container_of,
@@ -60,15 +53,22 @@ from yunhe.infrastructure.kubernetes.phases import (
     observed,
     state_of,
 )
-from yunhe.infrastructure.kubernetes.records import Records, released, stopped
+from yunhe.infrastructure.kubernetes.objects.pods import (
+    Brought,
+    RecordState,
+    check_order,
+    collection,
+    path_of,
+    pod_body,
+    secret_body,
+)
+from yunhe.infrastructure.kubernetes.objects.records import Records, released, stopped
+from yunhe.infrastructure.kubernetes.reconciler import FORCE_AFTER_AT_LEAST_S, Caretaker
 from yunhe.infrastructure.kubernetes.resizing import resize_pod
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import Key, KubeNode, Neighbour, Pod, Record
-from yunhe.infrastructure.kubernetes.stats import Stats
 from yunhe.infrastructure.kubernetes.sweeping import Sweeper
-from yunhe.infrastructure.kubernetes.taps import Taps
-from yunhe.infrastructure.kubernetes.uploads import Uploads, kept_of, volume
-from yunhe.infrastructure.kubernetes.watch import Source
+from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.usage.metering import Metering
+from yunhe.infrastructure.kubernetes.usage.stats import Stats
 from yunhe.kernel.clock import system_clock
 from yunhe.kernel.errors import (
     ConflictError,

@@ -3,14 +3,14 @@
 import msgspec
 
 from yunhe.infrastructure.contract.model import Account, Description, Isolation, Power, Quota
-from yunhe.infrastructure.kubernetes.answers import decode, unreadable
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.discovery import served
-from yunhe.infrastructure.kubernetes.objects import Body, collection
-from yunhe.infrastructure.kubernetes.quantities import parse_quantity
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import Meta, Shape
-from yunhe.infrastructure.kubernetes.stats import UsageSource
+from yunhe.infrastructure.kubernetes.api.answers import decode, unreadable
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.discovery import served
+from yunhe.infrastructure.kubernetes.api.shapes import Meta, Shape
+from yunhe.infrastructure.kubernetes.objects.pods import Body, collection
+from yunhe.infrastructure.kubernetes.objects.quantities import parse_quantity
+from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.usage.stats import UsageSource
 from yunhe.kernel.errors import ForbiddenError
 
 ALWAYS_MISSING = {

@@ -8,7 +8,7 @@ import msgspec
 
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Check, Target
-from yunhe.infrastructure.kubernetes.settings import read_settings
+from yunhe.infrastructure.kubernetes.target import read_settings
 
 
 class KubernetesKind:

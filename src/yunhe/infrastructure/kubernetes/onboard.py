@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
-from yunhe.infrastructure.kubernetes.answers import NotKubernetesError, decode
-from yunhe.infrastructure.kubernetes.client import Api
+from yunhe.infrastructure.kubernetes.api.answers import NotKubernetesError, decode
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.kubeconfig import Access, read_access
+from yunhe.infrastructure.kubernetes.api.shapes import KubeNode
+from yunhe.infrastructure.kubernetes.api.watch import PAGE, Page
 from yunhe.infrastructure.kubernetes.facts import ServerVersion, find_out, may, read_version, who_am_i
-from yunhe.infrastructure.kubernetes.kubeconfig import Access, read_access
-from yunhe.infrastructure.kubernetes.nodes import unmapped_devices
-from yunhe.infrastructure.kubernetes.objects import collection, pod_body
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import KubeNode
-from yunhe.infrastructure.kubernetes.watch import PAGE, Page
+from yunhe.infrastructure.kubernetes.objects.nodes import unmapped_devices
+from yunhe.infrastructure.kubernetes.objects.pods import collection, pod_body
+from yunhe.infrastructure.kubernetes.target import Settings
 from yunhe.kernel.errors import ForbiddenError, NotFoundError, UnauthenticatedError, YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import anyio
 
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import decode
-from yunhe.infrastructure.kubernetes.client import STRATEGIC_PATCH, Api
-from yunhe.infrastructure.kubernetes.objects import amounts, path_of
-from yunhe.infrastructure.kubernetes.phases import container_of, is_over
-from yunhe.infrastructure.kubernetes.quantities import parse_quantity
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import Pod
+from yunhe.infrastructure.kubernetes.api.answers import decode
+from yunhe.infrastructure.kubernetes.api.client import STRATEGIC_PATCH, Api
+from yunhe.infrastructure.kubernetes.api.shapes import Pod
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.phases import container_of, is_over
+from yunhe.infrastructure.kubernetes.objects.pods import amounts, path_of
+from yunhe.infrastructure.kubernetes.objects.quantities import parse_quantity
+from yunhe.infrastructure.kubernetes.target import Settings
 from yunhe.kernel.errors import ConflictError, InvalidInputError
 from yunhe.kernel.resources import Resources
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import anyio
 
-from yunhe.infrastructure.kubernetes import names
-from yunhe.infrastructure.kubernetes.answers import decode
-from yunhe.infrastructure.kubernetes.client import Api
-from yunhe.infrastructure.kubernetes.objects import RecordState, collection, path_of
-from yunhe.infrastructure.kubernetes.phases import epoch
-from yunhe.infrastructure.kubernetes.settings import Settings
-from yunhe.infrastructure.kubernetes.shapes import Key, Meta, Record
-from yunhe.infrastructure.kubernetes.watch import PAGE, Page
+from yunhe.infrastructure.kubernetes.api.answers import decode
+from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.shapes import Key, Meta, Record
+from yunhe.infrastructure.kubernetes.api.watch import PAGE, Page
+from yunhe.infrastructure.kubernetes.objects import names
+from yunhe.infrastructure.kubernetes.objects.phases import epoch
+from yunhe.infrastructure.kubernetes.objects.pods import RecordState, collection, path_of
+from yunhe.infrastructure.kubernetes.target import Settings
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 

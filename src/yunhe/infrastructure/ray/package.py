@@ -9,16 +9,15 @@ import io
 import secrets
 import zipfile
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
 
 import msgspec
 
+from yunhe.agent.package import sources_of
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.ray.node.runner import ARCHIVE, ORDER, UPLOAD
 
 _SOME_DAY = (2020, 1, 1, 0, 0, 0)
-_BELOW = ("yunhe", "yunhe/infrastructure", "yunhe/infrastructure/ray")
 
 
 class Package(NamedTuple):
@@ -48,12 +47,7 @@ def package_uri(name: str) -> str:
 @cache
 def runner_package() -> Package:
     """Return our runner with the agent's parts, as this installation has them."""
-    members = {f"{folder}/__init__.py": b"" for folder in _BELOW}
-    for package in ("yunhe.agent", "yunhe.infrastructure.ray.node"):
-        for source in resources.files(package).iterdir():
-            if source.name.endswith(".py"):
-                members[f"{package.replace('.', '/')}/{source.name}"] = source.read_bytes()
-    return _pack("runner", members)
+    return _pack("runner", {**sources_of("yunhe.agent"), **sources_of("yunhe.infrastructure.ray.node")})
 
 
 def order_package(order: LaunchOrder, sealed: Sealed, sweep: list[str]) -> Package:

@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from yunhe.infrastructure.host.package import AgentFile, pack, sources_of
+from yunhe.agent.package import sources_of
+from yunhe.infrastructure.host.package import AgentFile, pack
 
 _MAIN = b"import sys\nfrom yunhe.infrastructure.slurm.site.__main__ import main\nsys.exit(main())\n"
 

@@ -7,16 +7,22 @@ from typing import Protocol
 from yunhe.control.plugins.model import ExecRequest, ExecSession
 from yunhe.kernel.ids import JobId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.jobs import (
+from yunhe.scheduling.decision.model import (
+    Decision,
+    Demand,
+    GraphDemand,
+    GraphPlaced,
+    GraphWaiting,
+    NodeAnswers,
+)
+from yunhe.scheduling.orchestration.jobs.model import (
     Explanation,
     Job,
     JobFilter,
     JobOrder,
     JobPage,
     LogPiece,
-    NodeAnswers,
 )
-from yunhe.scheduling.orchestration.model import Decision, Demand, GraphDemand, GraphPlaced, GraphWaiting
 
 
 class Orchestration(Protocol):

@@ -16,11 +16,20 @@ from yunhe.kernel.errors import ConflictError, NotFoundError, PoolUnreachableErr
 from yunhe.kernel.ids import JobId, NodeId
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
-from yunhe.scheduling.orchestration import resizing, store
-from yunhe.scheduling.orchestration.decide import decide
-from yunhe.scheduling.orchestration.events import JOB_ASKED
-from yunhe.scheduling.orchestration.graphs.planning import plan_graph
-from yunhe.scheduling.orchestration.jobs import (
+from yunhe.scheduling.decision.decide import decide
+from yunhe.scheduling.decision.graphs.planning import plan_graph
+from yunhe.scheduling.decision.model import (
+    Decision,
+    Demand,
+    GraphDemand,
+    GraphPlaced,
+    GraphWaiting,
+    NodeAnswers,
+)
+from yunhe.scheduling.decision.nodes.answers import answers_of_nodes
+from yunhe.scheduling.orchestration.jobs import resizing, store
+from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED
+from yunhe.scheduling.orchestration.jobs.model import (
     Attempt,
     Explanation,
     Job,
@@ -28,12 +37,9 @@ from yunhe.scheduling.orchestration.jobs import (
     JobOrder,
     JobPage,
     LogPiece,
-    NodeAnswers,
 )
-from yunhe.scheduling.orchestration.model import Decision, Demand, GraphDemand, GraphPlaced, GraphWaiting
-from yunhe.scheduling.orchestration.node_answers import answers_of_nodes
-from yunhe.scheduling.orchestration.states import FINAL, JobState
-from yunhe.scheduling.orchestration.tables import JOBS
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage import audit, outbox
 from yunhe.storage.blobs import Blobs

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from yunhe.kernel.ids import BlobId, ProjectId
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.model import Plan
+from yunhe.scheduling.decision.model import Plan
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task

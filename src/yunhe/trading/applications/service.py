@@ -10,9 +10,9 @@ from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError
 from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
 from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.decision.model import Plan
 from yunhe.scheduling.orchestration.interface import Orchestration
-from yunhe.scheduling.orchestration.jobs import Job, JobFilter, JobOrder, Mount, Step
-from yunhe.scheduling.orchestration.model import Plan
+from yunhe.scheduling.orchestration.jobs.model import Job, JobFilter, JobOrder, Mount, Step
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database

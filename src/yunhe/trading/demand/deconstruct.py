@@ -5,7 +5,7 @@ import msgspec
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.places import parse_place
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.model import Alternative, Demand, Domain, GraphDemand, Part, Spread, Tie
+from yunhe.scheduling.decision.model import Alternative, Demand, Domain, GraphDemand, Part, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec, Task
 from yunhe.trading.demand.parse import check_task

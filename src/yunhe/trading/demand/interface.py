@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.scheduling.orchestration.model import Demand, GraphDemand
+from yunhe.scheduling.decision.model import Demand, GraphDemand
 from yunhe.trading.demand.model import Task
 
 

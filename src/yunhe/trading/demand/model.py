@@ -4,7 +4,7 @@ import msgspec
 
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 
 SCORE_TERMS = ("cost_per_hour", "distance_km")
 """What ``weights`` may weigh: the terms decisions are scored by."""

@@ -12,7 +12,7 @@ import msgspec
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level, parse_place
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import SCORE_TERMS, Task
 from yunhe.trading.demand.part_fields import check_parts, components, links, members, service

@@ -6,7 +6,7 @@ A document that ``parse`` accepts is valid here.
 
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
-from yunhe.scheduling.orchestration.model import Policy
+from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import SCORE_TERMS
 from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_MEMBERS

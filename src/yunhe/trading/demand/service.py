@@ -1,7 +1,7 @@
 """Demand as a sub-module: the pure functions behind its interface."""
 
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.scheduling.orchestration.model import Demand, GraphDemand
+from yunhe.scheduling.decision.model import Demand, GraphDemand
 from yunhe.trading.demand.deconstruct import deconstruct, deconstruct_graph
 from yunhe.trading.demand.model import Task
 

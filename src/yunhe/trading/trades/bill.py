@@ -12,7 +12,7 @@ import msgspec
 from yunhe.kernel.ids import made_at_s
 from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.orchestration.events import AllocationMetered, Meters
+from yunhe.scheduling.orchestration.jobs.events import AllocationMetered, Meters
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList, Quantities
 from yunhe.trading.trades.price import amount_micros
 

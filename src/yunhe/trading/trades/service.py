@@ -11,7 +11,7 @@ from yunhe.kernel.clock import Clock
 from yunhe.kernel.ids import PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.observability.failpoints import failpoint
-from yunhe.scheduling.orchestration.events import ALLOCATION_METERED, AllocationMetered
+from yunhe.scheduling.orchestration.jobs.events import ALLOCATION_METERED, AllocationMetered
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage import audit, outbox
 from yunhe.storage.database import Database

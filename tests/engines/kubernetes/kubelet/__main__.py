@@ -34,7 +34,7 @@ from engines.kubernetes.kubelet.access import Access
 from engines.kubernetes.kubelet.node import Node, NodeSpec
 from engines.kubernetes.kubelet.pods import Home
 from engines.kubernetes.kubelet.server import Server
-from yunhe.agent.limits import find_keeper
+from yunhe.agent.limits.limits import find_keeper
 
 
 async def main(order: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from anyio.abc import Process
 
 from engines.kubernetes.kubelet.logs import LogWriter
-from yunhe.agent.limits import Keeper
+from yunhe.agent.limits.limits import Keeper
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 KILLED = 128 + signal.SIGKILL

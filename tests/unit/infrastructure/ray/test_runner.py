@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from yunhe.agent.runs import Run
+from yunhe.agent.runs.directory import Run
 from yunhe.conformance.caller import archive_of
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
 from yunhe.infrastructure.ray.node.report import Reporter

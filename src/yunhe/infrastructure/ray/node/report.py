@@ -13,11 +13,11 @@ import zlib
 from typing import Any
 
 from yunhe.agent.durable import replace_json
-from yunhe.agent.logs import end_of_log, segments
-from yunhe.agent.meters import Meter, Sample, read_io, read_use
-from yunhe.agent.runs import Run
-from yunhe.agent.ungrouped import Ungrouped
-from yunhe.agent.wrapper import clock_ms
+from yunhe.agent.limits.ungrouped import Ungrouped
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.logs import end_of_log, segments
+from yunhe.agent.runs.meters import Meter, Sample, read_io, read_use
+from yunhe.agent.runtimes.wrapper import clock_ms
 
 SAMPLE_S = 1.0
 IO_EVERY_SAMPLES = 5

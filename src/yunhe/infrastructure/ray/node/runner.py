@@ -19,12 +19,12 @@ import time
 import traceback
 from typing import Any, Callable
 
-from yunhe.agent.archives import unpack_job
-from yunhe.agent.environment import environment_of
-from yunhe.agent.processes import identify, is_alive
-from yunhe.agent.runs import Run
-from yunhe.agent.ungrouped import Ungrouped
-from yunhe.agent.wrapper import COULD_NOT_START, Wrapper
+from yunhe.agent.files.archives import unpack_job
+from yunhe.agent.limits.ungrouped import Ungrouped
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.processes import identify, is_alive
+from yunhe.agent.runtimes.wrapper import COULD_NOT_START, Wrapper
 from yunhe.infrastructure.ray.node.report import Reporter, write_report
 
 ORDER = "yunhe-order.json"

@@ -28,7 +28,7 @@ def main() -> int:
 
         return answer_probe(arguments.path)
     if arguments.command == "archive":
-        from yunhe.agent.archives import pack_job, unpack_job  # noqa: PLC0415
+        from yunhe.agent.files.archives import pack_job, unpack_job  # noqa: PLC0415
 
         work = {"pack": pack_job, "unpack": unpack_job}[arguments.job]
         work(json.loads(arguments.order), [int(handle) for handle in arguments.handles.split(",")])

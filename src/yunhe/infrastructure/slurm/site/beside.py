@@ -9,12 +9,12 @@ import subprocess
 import sys
 from typing import Any
 
-from yunhe.agent.calls import Call
-from yunhe.agent.crew import Crew
-from yunhe.agent.refusals import CONFLICT, Refusal
-from yunhe.agent.runs import Run
-from yunhe.agent.streams import feed, open_pipes, open_terminal, pass_on
-from yunhe.agent.wrapper import COULD_NOT_START
+from yunhe.agent.daemon.tasks import Crew
+from yunhe.agent.protocol.calls import Call
+from yunhe.agent.protocol.refusals import CONFLICT, Refusal
+from yunhe.agent.protocol.streams import feed, open_pipes, open_terminal, pass_on
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runtimes.wrapper import COULD_NOT_START
 from yunhe.infrastructure.slurm.site.job import task_environment
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
 from yunhe.infrastructure.slurm.site.programs import Settings, Slurm

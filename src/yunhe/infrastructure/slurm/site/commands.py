@@ -7,8 +7,8 @@ import time
 from typing import Any, Callable
 
 from yunhe.agent.failpoints import reach
-from yunhe.agent.refusals import CONFLICT, INVALID, UNSUPPORTED, Refusal, refusal_of
-from yunhe.agent.runs import Run
+from yunhe.agent.protocol.refusals import CONFLICT, INVALID, UNSUPPORTED, Refusal, refusal_of
+from yunhe.agent.runs.directory import Run
 from yunhe.infrastructure.slurm.site import submission, usage
 from yunhe.infrastructure.slurm.site.answers import PREFIX
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number

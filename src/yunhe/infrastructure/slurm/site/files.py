@@ -10,13 +10,13 @@ import sys
 import uuid
 from typing import Any, Awaitable, Callable
 
-from yunhe.agent.archives import check_path
-from yunhe.agent.calls import Call
 from yunhe.agent.failpoints import reach
-from yunhe.agent.handles import read_all
-from yunhe.agent.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
-from yunhe.agent.runs import Run
-from yunhe.agent.streams import pass_on, raise_refusal, receive_file
+from yunhe.agent.files.archives import check_path
+from yunhe.agent.protocol.calls import Call
+from yunhe.agent.protocol.handles import read_all
+from yunhe.agent.protocol.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
+from yunhe.agent.protocol.streams import pass_on, raise_refusal, receive_file
+from yunhe.agent.runs.directory import Run
 from yunhe.infrastructure.slurm.site.ledger import Ledger
 
 ROOM_TO_KEEP_BYTES = 1024 * 1024

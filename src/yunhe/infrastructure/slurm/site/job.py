@@ -15,12 +15,12 @@ import sys
 import time
 from typing import Any
 
-from yunhe.agent.environment import environment_of
-from yunhe.agent.meters import Meter, Sample, read_io, read_use
-from yunhe.agent.processes import signal_all
-from yunhe.agent.runs import Run
-from yunhe.agent.ungrouped import Ungrouped
-from yunhe.agent.wrapper import Wrapper, clock_ms
+from yunhe.agent.limits.ungrouped import Ungrouped
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.meters import Meter, Sample, read_io, read_use
+from yunhe.agent.runs.processes import signal_all
+from yunhe.agent.runtimes.wrapper import Wrapper, clock_ms
 from yunhe.infrastructure.slurm.site.sealing import KEY, join_secrets
 
 SAMPLE_EVERY_S = 1.0

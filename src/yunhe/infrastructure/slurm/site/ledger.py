@@ -1,6 +1,6 @@
 """Allocations on the site's shared file system. Whatever a helper must know, it reads here; nothing is in memory alone.
 
-``runs/ID/``     one allocation: the agent's records (see ``yunhe.agent.runs``), and beside them
+``runs/ID/``     one allocation: the agent's records (see ``yunhe.agent.runs.directory``), and beside them
   ``owner.json``   who commands it: the highest token, the project, whether it was stopped before it was launched
   ``job.json``     the job's number, once sbatch has told it; ``place.json`` the job that really began, and its node
   ``meters.json``  counters while it runs; ``minutes`` its folded minutes; ``end.json`` how it ended, with final counters
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Any, Generator
 
 from yunhe.agent.durable import create_json, read_json, replace_json
-from yunhe.agent.refusals import CONFLICT, FENCED, FORBIDDEN, NOT_FOUND, RESTARTING, Refusal
-from yunhe.agent.runs import Run
+from yunhe.agent.protocol.refusals import CONFLICT, FENCED, FORBIDDEN, NOT_FOUND, RESTARTING, Refusal
+from yunhe.agent.runs.directory import Run
 
 LOCK_WITHIN_S = 20.0
 MARK_AGE_S = 30 * 86_400.0

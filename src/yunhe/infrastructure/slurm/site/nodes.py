@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, NamedTuple
 
-from yunhe.agent.refusals import NOT_FOUND, Refusal, invalid
+from yunhe.agent.protocol.refusals import NOT_FOUND, Refusal, invalid
 from yunhe.infrastructure.slurm.site import answers
 from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
 

@@ -10,7 +10,7 @@ import time
 import uuid
 from typing import Any, Awaitable, Callable
 
-from yunhe.agent.refusals import Refusal
+from yunhe.agent.protocol.refusals import Refusal
 from yunhe.infrastructure.slurm.site import answers
 from yunhe.infrastructure.slurm.site.nodes import read_landscape
 from yunhe.infrastructure.slurm.site.programs import Settings, Slurm

@@ -7,7 +7,7 @@ import re
 import subprocess
 from typing import NamedTuple
 
-from yunhe.agent.refusals import INVALID, NOT_FOUND, RESTARTING, Refusal
+from yunhe.agent.protocol.refusals import INVALID, NOT_FOUND, RESTARTING, Refusal
 
 ANSWER_WITHIN_S = 12.0
 _AWAY = re.compile(

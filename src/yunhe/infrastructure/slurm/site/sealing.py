@@ -13,8 +13,8 @@ import json
 import os
 
 from yunhe.agent.durable import read_json, replace_json
-from yunhe.agent.refusals import UNSUPPORTED, Refusal
-from yunhe.agent.runs import Run
+from yunhe.agent.protocol.refusals import UNSUPPORTED, Refusal
+from yunhe.agent.runs.directory import Run
 
 KEY = "YUNHE_SECRETS_KEY"
 

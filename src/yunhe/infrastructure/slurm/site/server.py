@@ -11,12 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 from yunhe.agent import AGENT_VERSION, OLDEST_PROTOCOL, PROTOCOL
-from yunhe.agent.calls import Call
-from yunhe.agent.frames import CHUNK_BYTES
-from yunhe.agent.logs import end_of_log, read_log
-from yunhe.agent.processes import boot_id
-from yunhe.agent.refusals import INVALID, UNSUPPORTED, Refusal
-from yunhe.agent.server import (
+from yunhe.agent.daemon.server import (
     FOLLOW_EVERY_S,
     MINUTES_PER_PART,
     OBSERVED_PER_PART,
@@ -24,7 +19,12 @@ from yunhe.agent.server import (
     Handler,
     answer,
 )
-from yunhe.agent.shapes import SHAPES, record
+from yunhe.agent.protocol.calls import Call
+from yunhe.agent.protocol.frames import CHUNK_BYTES
+from yunhe.agent.protocol.refusals import INVALID, UNSUPPORTED, Refusal
+from yunhe.agent.protocol.shapes import SHAPES, record
+from yunhe.agent.runs.logs import end_of_log, read_log
+from yunhe.agent.runs.processes import boot_id
 from yunhe.infrastructure.slurm.site import answers, usage
 from yunhe.infrastructure.slurm.site.beside import Beside
 from yunhe.infrastructure.slurm.site.commands import LIVE, Commands

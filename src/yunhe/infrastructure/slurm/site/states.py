@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from yunhe.agent.refusals import INTERNAL, Refusal
+from yunhe.agent.protocol.refusals import INTERNAL, Refusal
 
 GONE = "GONE"
 """Our word for a job that neither the controller nor the accounting knows any more."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from yunhe.agent.refusals import UNSUPPORTED, Refusal, invalid
-from yunhe.agent.runs import Run
+from yunhe.agent.protocol.refusals import UNSUPPORTED, Refusal, invalid
+from yunhe.agent.runs.directory import Run
 from yunhe.infrastructure.slurm.site.answers import PREFIX
 from yunhe.infrastructure.slurm.site.nodes import Landscape, Partition
 from yunhe.infrastructure.slurm.site.programs import Settings

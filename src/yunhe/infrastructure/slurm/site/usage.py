@@ -6,8 +6,8 @@ import json
 import os
 from typing import Any
 
-from yunhe.agent.runs import Run
-from yunhe.agent.spool import Spool
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.spool import Spool
 from yunhe.infrastructure.slurm.site.ledger import Ledger
 
 

@@ -1,0 +1,1 @@
+"""The daemon: its socket, server, bridge, spawner and upgrade."""

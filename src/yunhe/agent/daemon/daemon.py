@@ -1,0 +1,240 @@
+"""The daemon: one per root directory, behind a lock and a socket that only its user may open."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import NamedTuple
+
+from yunhe.agent.daemon.server import Server
+from yunhe.agent.daemon.spawner import Spawner
+from yunhe.agent.daemon.tasks import Crew
+from yunhe.agent.runs.node import Node, Settings
+from yunhe.agent.runs.watch import Watch
+from yunhe.agent.runtimes.wrapper import Directory
+
+TICK_S = 1.0
+EARLY_SAMPLE_S = 0.15
+MAX_OWN_LOG_BYTES = 1024 * 1024
+
+
+class Launch(NamedTuple):
+    """How this process was started, so that it can start its successor the same way."""
+
+    settings: Settings
+    agent_file: str
+    arguments: list[str]
+    listening: int | None = None
+    """The socket a predecessor has handed over."""
+    lock: int | None = None
+
+
+class NotTraversableError(Exception):
+    """Projects' users could not reach their own directories."""
+
+
+def serve(launch: Launch) -> int:
+    """Serve until told to end, or become the agent that was sent."""
+    root = launch.settings.root
+    os.makedirs(root, exist_ok=True)
+    check_reachable(root)
+    lock = launch.lock if launch.lock is not None else take_lock(root)
+    if lock is None:
+        return 0  # somebody else serves this root already
+    _log_to(os.path.join(root, "agent.log"))
+    listening = _inherit(launch.listening) if launch.listening is not None else _listen(root)
+    replacement = asyncio.run(_Daemon(launch, listening).run())
+    if replacement:
+        _become(launch, replacement, listening, lock)
+    with Directory(root) as short:
+        os.unlink(f"{short}/agent.sock")
+    return 0
+
+
+def check_reachable(root: str) -> None:
+    """Refuse a root below a directory that projects' users may not pass through; only a root agent has such users."""
+    path = os.path.dirname(os.path.realpath(root))
+    while os.geteuid() == 0 and path != "/":
+        if not os.stat(path).st_mode & 0o001:
+            raise NotTraversableError(
+                f"{path} may not be entered by others, so projects could not reach their files below {root}. "
+                "Choose a root such as /var/lib/yunhe/agent."
+            )
+        path = os.path.dirname(path)
+
+
+def take_lock(root: str) -> int | None:
+    """Return the lock of *root*, or None if somebody holds it."""
+    handle = os.open(os.path.join(root, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    os.ftruncate(handle, 0)
+    os.write(handle, f"{os.getpid()}\n".encode())
+    return handle
+
+
+def _listen(root: str) -> socket.socket:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with Directory(root) as short:
+        _remove(f"{short}/agent.sock")
+        before = os.umask(0o177)
+        line.bind(f"{short}/agent.sock")
+        os.umask(before)
+    line.listen(64)
+    return line
+
+
+def _inherit(handle: int) -> socket.socket:
+    line = socket.socket(fileno=handle)
+    line.set_inheritable(False)
+    return line
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def _log_to(path: str) -> None:
+    """Send what this process says of itself to a file, which starts anew when it has grown too large."""
+    try:
+        mode = os.O_TRUNC if os.stat(path).st_size > MAX_OWN_LOG_BYTES else os.O_APPEND
+    except FileNotFoundError:
+        mode = os.O_APPEND
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    os.close(nothing)
+
+
+def _become(launch: Launch, replacement: str, listening: socket.socket, lock: int) -> None:
+    """Replace this process by the agent in *replacement*; connections that come meanwhile wait in the socket."""
+    os.set_inheritable(listening.fileno(), True)
+    os.set_inheritable(lock, True)
+    kept = ["--listening", str(listening.fileno()), "--lock", str(lock)]
+    command = [sys.executable, "-I", "-S", replacement, "daemon", *launch.arguments, *kept]
+    os.execv(sys.executable, command)
+
+
+def _digest_of(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class _Daemon:
+    def __init__(self, launch: Launch, listening: socket.socket) -> None:
+        self._launch = launch
+        self._listening = listening
+        # Two threads, one to remove what may be large, one to ask who may be slow; all else happens in the loop.
+        self._cleaner = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._asker = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._engine_found: "asyncio.Future[None] | None" = None
+
+    async def run(self) -> str:
+        """Serve; return the file of a successor, or nothing if there is none."""
+        launch = self._launch
+        spawner = Spawner([sys.executable, "-I", "-S", launch.agent_file])
+        node = Node(launch.settings, spawner)
+        node.on_trash = lambda path: self._cleaner.submit(shutil.rmtree, path, True) and None
+        watch = Watch(node)
+        watch.recover()
+        loop = asyncio.get_event_loop()
+        node.on_stray = lambda name: self._asker.submit(node.engine.remove, name) and None
+        crew = Crew()
+        server = Server(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
+        if watch.has_images():
+            crew.start(self._clear_containers(node, watch))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.replace.set)
+        events = self._open_events(node, watch)
+        accepting = crew.start(self._accept(crew, server))
+        await self._tick_until(server.replace, watch)
+        accepting.cancel()
+        await server.close()
+        await crew.dismiss()
+        loop.remove_reader(events.fileno())
+        events.close()
+        spawner.close()
+        node.spool.close()
+        node.register.close()
+        self._cleaner.shutdown(wait=True)
+        self._asker.shutdown(wait=True)
+        if not server.replacement:
+            node.keeper.remove()
+        return server.replacement
+
+    async def _find_engine(self, node: Node) -> None:
+        """Ask, once, whether this host has a container engine that works; whoever wants to know waits for it."""
+        if self._engine_found is None:
+            found = asyncio.get_event_loop().run_in_executor(self._asker, node.engine.find)
+            self._engine_found = asyncio.ensure_future(found)
+        await asyncio.shield(self._engine_found)
+
+    async def _clear_containers(self, node: Node, watch: Watch) -> None:
+        """Have removed what the containers of an earlier life have left."""
+        await self._find_engine(node)
+        left = await asyncio.get_event_loop().run_in_executor(self._asker, node.engine.allocations)
+        watch.clear_containers(left)
+
+    async def _accept(self, crew: Crew, server: Server) -> None:
+        """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""
+        self._listening.setblocking(False)
+        while True:
+            connection, _ = await asyncio.get_event_loop().sock_accept(self._listening)
+            connection.setblocking(False)
+            crew.start(self._serve(server, connection))
+
+    async def _serve(self, server: Server, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        await server.serve(reader, writer)
+
+    def _open_events(self, node: Node, watch: Watch) -> socket.socket:
+        """Listen for wrappers that say that something happened."""
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with Directory(node.root) as short:
+            _remove(f"{short}/events.sock")
+            before = os.umask(0o177)
+            line.bind(f"{short}/events.sock")
+            os.umask(before)
+        line.setblocking(False)
+
+        def take() -> None:
+            while True:
+                try:
+                    name = line.recv(256).decode(errors="replace")
+                except BlockingIOError:
+                    return
+                allocation = node.register.allocations.get(name)
+                if allocation is not None and allocation.claimed:
+                    watch.look(allocation)
+                    loop.call_later(EARLY_SAMPLE_S, watch.sample_early, allocation)
+
+        loop = asyncio.get_event_loop()
+        loop.add_reader(line.fileno(), take)
+        return line
+
+    async def _tick_until(self, end: asyncio.Event, watch: Watch) -> None:
+        following = time.monotonic()
+        while not end.is_set():
+            watch.tick()
+            following = max(following + TICK_S, time.monotonic())
+            try:
+                await asyncio.wait_for(end.wait(), following - time.monotonic())
+            except asyncio.TimeoutError:
+                continue

@@ -1,0 +1,1 @@
+"""Archives into and out of an allocation's directory."""

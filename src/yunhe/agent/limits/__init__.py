@@ -1,0 +1,1 @@
+"""How an allocation's limits are kept: control groups, or rlimits without them."""

@@ -1,0 +1,1 @@
+"""How the platform and an agent talk: frames, calls, streams, checked bodies, refusals."""

@@ -1,0 +1,1 @@
+"""The allocations of a node: their directories, records, logs, users and meters."""

@@ -1,0 +1,364 @@
+"""The node: its allocations and the commands on them. Commands never wait; what they began is seen by looking."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from typing import Any, Callable, NamedTuple
+
+from yunhe.agent.daemon.machine import Declared, Machine
+from yunhe.agent.daemon.spawner import Spawner
+from yunhe.agent.failpoints import reach
+from yunhe.agent.limits.limits import Group, agent_name, find_keeper
+from yunhe.agent.protocol.refusals import CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.journal import Journal
+from yunhe.agent.runs.processes import Identity, is_alive
+from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, STARTING, Allocation, Register
+from yunhe.agent.runs.spool import Spool
+from yunhe.agent.runs.users import Users
+from yunhe.agent.runtimes.container import engine as containers
+from yunhe.agent.runtimes.wrapper import COULD_NOT_START
+
+POWERS = ("resize", "pin", "pause", "files", "exec", "images", "gang", "services", "checkpoint", "volumes")
+NEVER = {
+    "gang": "One host is one node: there is nothing to begin together.",
+    "services": "This agent does not restart or balance what it runs.",
+    "checkpoint": "This agent cannot freeze a process to a file.",
+    "volumes": "This host keeps no storage beyond an allocation's directory.",
+}
+"""What no agent of this version can do, and why."""
+DEFAULT_LOG_BYTES = 64 * 1024 * 1024
+
+
+class Settings(NamedTuple):
+    """What a daemon is started with."""
+
+    root: str
+    declared: Declared
+    first_uid: int
+    uid_count: int
+
+
+class Node:
+    """Everything the daemon knows, and every command it takes."""
+
+    def __init__(self, settings: Settings, spawner: Spawner) -> None:
+        self.root = settings.root
+        self.runs = os.path.join(self.root, "runs")
+        self.trash = os.path.join(self.root, "trash")
+        self.incoming = os.path.join(self.root, "incoming")
+        for path, mode in (
+            (self.root, 0o711),
+            (self.runs, 0o711),
+            (self.trash, 0o700),
+            (self.incoming, 0o700),
+        ):
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, mode)
+        journal = Journal(os.path.join(self.root, "journal"))
+        self.spool = Spool(os.path.join(self.root, "usage"))
+        self.users = Users(os.path.join(self.root, "users.json"), settings.first_uid, settings.uid_count)
+        self.register = Register(journal, self.runs)
+        self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
+        self.keeper = find_keeper(self.root)
+        self.engine = containers.Engine(agent_name(self.root))
+        self.machine = Machine(self.root, settings.declared)
+        self.spawner = spawner
+        self.busy: set[str] = set()
+        """Allocations into which an archive is being unpacked."""
+        # Versions of an earlier life must not be met again: an observer would wait for what has already happened.
+        self.version = time.time_ns() // 1_000_000
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_trash: Callable[[str], None] = lambda _path: None
+        self.on_stray: Callable[[str], None] = lambda _name: None
+        """Told of an allocation whose container, if there is one, nobody else will remove."""
+
+    def group(self, allocation: Allocation) -> Group:
+        """Return the processes of *allocation*."""
+        return self.keeper.group(allocation.id, ancestor=int(allocation.start.get("pid", 0)))
+
+    def changed(self) -> None:
+        """Let every observer look again."""
+        self.version += 1
+        self.on_change()
+
+    # Beginning
+
+    def launch(self, body: dict[str, Any]) -> None:
+        """Claim the order, durably, and start it; a repeated one only takes the token over."""
+        name, token = body["allocation_id"], body["token"]
+        allocation = self.register.fence(name, token)
+        if name in self.register.marks:
+            self.register.mark(name, token)
+            return  # stopped before it came, or released: either way its time is over
+        if allocation is not None and (allocation.claimed or allocation.stopped):
+            self._take_over(allocation, token)
+            return
+        self._admit(body, allocation)
+        allocation = self._claim(body, allocation)
+        self._start(allocation, body)
+        self.changed()
+
+    def _admit(self, body: dict[str, Any], allocation: Allocation | None) -> None:
+        if body["node_id"] != self.machine.node_id:
+            raise Refusal(
+                NOT_FOUND,
+                f"This node is {self.machine.node_id}, not {body['node_id']}.",
+                fields=[{"field": "node_id", "problem": "is another node", "value": body["node_id"]}],
+            )
+        self._check_fits(body["resources"])
+        if body.get("image"):
+            self._need("images")
+        if allocation is None:
+            return
+        if allocation.project != body["project_id"]:
+            raise Refusal(CONFLICT, f"{allocation.id} holds files of project {allocation.project}.")
+        if allocation.id in self.busy:
+            raise Refusal(CONFLICT, f"{allocation.id}: an archive is still being unpacked.")
+
+    def _check_fits(self, resources: dict[str, Any]) -> None:
+        total = self.machine.total()
+        if resources.get("accelerators"):
+            raise invalid("resources.accelerators", "this node has none", resources["accelerators"])
+        for name in ("cpu_millis", "memory_mib", "disk_mib"):
+            if resources.get(name, 0) > total[name]:
+                raise invalid(f"resources.{name}", f"this node has {total[name]} in all", resources[name])
+
+    def _claim(self, body: dict[str, Any], allocation: Allocation | None) -> Allocation:
+        """Make the directory and the claim; leave nothing behind if that fails."""
+        uid = self.users.propose(body["project_id"])
+        run = Run(self.runs, body["allocation_id"])
+        claim = {key: value for key, value in body.items() if key not in ("secrets", "steps")}
+        claim.update(uid=uid, steps=[step["name"] for step in body["steps"]], claimed_at=time.time())
+        reach("before-claim")
+        try:
+            self.users.settle(body["project_id"], uid)
+            run.make(uid)
+            run.write_steps(body["steps"], uid)
+            run.claim(claim)
+        except OSError as fault:
+            if allocation is None:
+                self.on_trash(run.remove(self.trash))
+            raise refusal_of(fault, f"claiming {run.id}") from fault
+        reach("after-claim")
+        allocation = allocation or Allocation(run, body["token"], body["project_id"], uid)
+        allocation.token = body["token"]
+        allocation.claimed = True
+        allocation.resources = body["resources"]
+        allocation.phase = STARTING
+        self.register.allocations[run.id] = allocation
+        try:
+            self.register.save(allocation, sync=False)  # the claim is the durable record of it
+        except OSError:
+            self.notice(f"{run.id}: the journal could not be written; its claim stands for it.")
+        return allocation
+
+    def _start(self, allocation: Allocation, body: dict[str, Any]) -> None:
+        order = {
+            "root": self.root,
+            "runs": self.runs,
+            "allocation_id": allocation.id,
+            "uid": allocation.uid,
+            "keeper": self.keeper.as_body(),
+            "cpu_millis": body["resources"].get("cpu_millis", 0),
+            "memory_mib": body["resources"].get("memory_mib", 0),
+            "steps": [step["name"] for step in body["steps"]],
+            "environment": environment_of(allocation.run, body, body.get("secrets", {})),
+            "timeout_s": body.get("timeout_s"),
+            "log_limit_bytes": body.get("log_limit_bytes", DEFAULT_LOG_BYTES),
+            "disk_limit_bytes": body.get("disk_limit_bytes"),
+            "container": self._container_order(body) if body.get("image") else None,
+        }
+        reach("before-spawn")
+        try:
+            allocation.wrapper_pid = self._spawn_task(order)
+        except OSError as fault:
+            self._give_up(allocation, f"could not start: {fault}")
+        reach("after-spawn")
+
+    def _container_order(self, body: dict[str, Any]) -> dict[str, Any]:
+        total_mib = self.machine.total()["memory_mib"]
+        return {
+            "image": body["image"],
+            "program": self.engine.program,
+            "agent": agent_name(self.root),
+            "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),
+            # Only a bound: what is used of it counts as the task's memory, whose limit is the real one.
+            "shared_memory_mib": body["resources"].get("memory_mib", 0) or total_mib,
+        }
+
+    def _spawn_task(self, order: dict[str, Any]) -> int:
+        try:
+            return self.spawner.spawn("task", order)
+        except ConnectionError:
+            # The spawner died over it, perhaps after it had forked: of two wrappers only one can record the start.
+            return self.spawner.spawn("task", order)
+
+    def _give_up(self, allocation: Allocation, detail: str) -> None:
+        """Record that nothing was started, unless something was."""
+        if allocation.run.create_record("start", {"abandoned": True}):
+            allocation.run.write_record(
+                "exit",
+                {
+                    "exit_code": COULD_NOT_START,
+                    "ending": "done",
+                    "step": "",
+                    "detail": detail,
+                    "ended_at": time.time(),
+                },
+            )
+
+    def notice(self, text: str) -> None:
+        """Tell the operator, once."""
+        if text not in self.notices:
+            self.notices = [*self.notices[-19:], text]
+
+    def _take_over(self, allocation: Allocation, token: int) -> None:
+        if token > allocation.token:
+            allocation.token = token
+            self.register.save(allocation)
+            self.changed()
+
+    # Ending
+
+    def stop(self, body: dict[str, Any]) -> None:
+        """Begin to end an allocation, or leave a mark where there is none."""
+        name, token = body["allocation_id"], body["token"]
+        allocation = self.register.fence(name, token)
+        reach("before-stop-record")
+        if allocation is None:
+            self.register.mark(name, token)
+        elif allocation.phase == PREPARING:
+            allocation.stopped, allocation.phase, allocation.token = True, EXITED, token
+            self.register.save(allocation)
+        elif allocation.phase in LIVE:
+            self._take_over(allocation, token)
+            wish = {"grace_s": body.get("grace_s", 10.0), "token": token, "at": time.time()}
+            allocation.run.write_record("stop", wish)
+            reach("after-stop-record")
+            self._signal_wrapper(allocation)
+        else:
+            self._take_over(allocation, token)
+        self.changed()
+
+    def _signal_wrapper(self, allocation: Allocation) -> None:
+        """Have the wrapper read its stop record; one that has not recorded its start will read it anyway."""
+        start = allocation.run.record("start")
+        identity = identity_of(start) if start else None
+        if identity is not None and is_alive(identity):
+            os.kill(identity.pid, signal.SIGTERM)
+
+    def release(self, body: dict[str, Any]) -> None:
+        """Forget an ended allocation; only its mark stays."""
+        name, token = body["allocation_id"], body["token"]
+        allocation = self.register.fence(name, token)
+        if allocation is not None and allocation.phase in (*LIVE, PREPARING):
+            raise Refusal(
+                CONFLICT, f"{name} is {allocation.phase} and cannot be released.", remedy="Stop it first."
+            )
+        reach("before-release-record")
+        self.register.mark(name, token)
+        reach("after-release-record")
+        if allocation is not None:
+            if allocation.meter is not None:
+                allocation.meter.close()
+                allocation.meter = None
+            self.keeper.group(name).remove()
+        self.on_trash(Run(self.runs, name).remove(self.trash))
+        self.changed()
+
+    # Live changes
+
+    def resize(self, body: dict[str, Any]) -> None:
+        """Change the limits of a running allocation; all of them, or none."""
+        self._need("resize")
+        allocation = self._command(body)
+        self._check_fits(body["resources"])
+        reach("before-resize")
+        before, allocation.resources = allocation.resources, {**allocation.resources, **body["resources"]}
+        self.register.save(allocation)
+        try:
+            self.apply_limits(allocation)
+        except OSError as fault:
+            allocation.resources = before
+            self.register.save(allocation)
+            self.apply_limits(allocation)
+            if fault.errno == errno.EBUSY:
+                raise Refusal(
+                    CONFLICT,
+                    f"{allocation.id} holds more memory than that now.",
+                    remedy="Choose a higher limit.",
+                ) from fault
+            raise
+        reach("after-resize")
+        self.changed()
+
+    def apply_limits(self, allocation: Allocation) -> None:
+        """Set the group's limits to what was commanded; memory first, it is what may be refused."""
+        group = self.group(allocation)
+        group.set_memory(allocation.resources.get("memory_mib", 0))
+        group.set_cpu(allocation.resources.get("cpu_millis", 0))
+
+    def pin(self, body: dict[str, Any]) -> None:
+        """Bind a running allocation to cores."""
+        self._need("pin")
+        allocation = self._command(body)
+        strange = sorted(set(body["cores"]) - set(self.machine.cores))
+        if strange:
+            raise invalid("cores", f"this node has cores {self.machine.cores}", strange)
+        allocation.cores = body["cores"]
+        self.register.save(allocation)
+        self.group(allocation).set_cores(allocation.cores)
+        self.changed()
+
+    def pause(self, body: dict[str, Any]) -> None:
+        """Freeze a running allocation."""
+        self._need("pause")
+        allocation = self._command(body)
+        allocation.paused, allocation.phase = True, PAUSED
+        self.register.save(allocation)
+        self.group(allocation).freeze()
+        self.changed()
+
+    def resume(self, body: dict[str, Any]) -> None:
+        """Let a paused allocation go on."""
+        self._need("pause")
+        allocation = self._command(body)
+        allocation.paused, allocation.phase = False, RUNNING
+        self.register.save(allocation)
+        self.group(allocation).thaw()
+        self.changed()
+
+    def _command(self, body: dict[str, Any]) -> Allocation:
+        self.register.fence(body["allocation_id"], body["token"])
+        allocation = self.register.live(body["allocation_id"])
+        allocation.token = body["token"]
+        return allocation
+
+    def _need(self, power: str) -> None:
+        missing = self.missing_powers()
+        if power in missing:
+            raise Refusal(UNSUPPORTED, missing[power])
+
+    def missing_powers(self) -> dict[str, str]:
+        """Return what this node cannot do, each with the reason."""
+        missing = dict(NEVER)
+        if not self.engine.program:
+            missing["images"] = self.engine.reason
+        if not self.keeper.grouped:
+            why = "This agent may not write control groups; it keeps limits by rlimits and nice."
+            missing.update(resize=why, pin=why, pause=why)
+        elif not self.keeper.pins:
+            missing["pin"] = "This host has no cpuset controller."
+        return missing
+
+
+def identity_of(start: dict[str, Any]) -> Identity | None:
+    """Return who runs the task, if the record says that somebody does."""
+    if "pid" not in start:
+        return None
+    return Identity(start["pid"], start["start_ticks"], start["boot_id"])

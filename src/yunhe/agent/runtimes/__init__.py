@@ -1,0 +1,1 @@
+"""What runs a task: as a process or in a container."""

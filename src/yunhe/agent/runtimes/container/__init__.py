@@ -1,0 +1,1 @@
+"""Tasks in containers, by podman or docker."""

@@ -1,0 +1,170 @@
+"""The host's container engine, podman or docker: what it is asked for, and how what it leaves is cleared away.
+
+A container is made with one idle process as the project's user and the allocation's directories in it. The wrapper
+enters it with each step (see ``namespaces``); when that idle process is killed, the engine removes the container.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from typing import Any, NamedTuple
+
+from yunhe.agent.limits.limits import Group
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.environment import PATH
+from yunhe.agent.runs.processes import Identity, identify
+from yunhe.agent.runtimes.container.namespaces import MARK, first_environment
+
+ENGINES = ("podman", "docker")
+LABEL = "yunhe.agent"
+ANSWER_WITHIN_S = 20.0
+_IDLE = "while :; do sleep 2147483647; done"
+_ABOUT = '{{.State.Pid}} {{with .GraphDriver}}{{with .Data}}{{index . "UpperDir"}}{{end}}{{end}}'
+_FIRST_NAME = "yunhe-"
+
+
+class Engine:
+    """The container engine of this host, once it was asked whether it works."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self.program = ""
+        self.reason = "Whether this host has a container engine is not known yet."
+
+    def find(self) -> None:
+        """Find an engine that works; may take as long as each engine has to answer."""
+        if os.geteuid() != 0:
+            self.reason = "Only an agent that is root can enter containers."
+            return
+        reasons: list[str] = []
+        for name in ENGINES:
+            program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{PATH}")
+            if program is None:
+                continue
+            said = _ask([program, "info"])
+            if said.code == 0:
+                self.program = program
+                return
+            reasons.append(f"{name} does not work here: {said.last_line}")
+        self.reason = "; ".join(reasons) or "This host has neither podman nor docker."
+
+    def allocations(self) -> list[str]:
+        """Return the allocations that have a container of this agent."""
+        if not self.program:
+            return []
+        question = ["ps", "--all", "--filter", f"label={LABEL}={self._agent}", "--format", "{{.Names}}"]
+        said = _ask([self.program, *question])
+        names = said.text.split() if said.code == 0 else []
+        return [name[len(_FIRST_NAME) :] for name in names if name.startswith(_FIRST_NAME)]
+
+    def remove(self, allocation_id: str) -> None:
+        """Remove the container of an allocation, if there is one."""
+        if self.program:
+            _ask(removal(self.program, allocation_id))
+
+
+class _Said(NamedTuple):
+    code: int
+    text: str
+
+    @property
+    def last_line(self) -> str:
+        return last_line(self.text) or f"it ended with {self.code}"
+
+
+def _ask(command: list[str]) -> _Said:
+    """Run a command of the engine to its end, or for as long as it may take."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ANSWER_WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return _Said(124, f"it did not answer within {ANSWER_WITHIN_S:g} s")
+    except OSError as fault:
+        return _Said(126, str(fault))
+    return _Said(done.returncode, done.stdout.decode(errors="replace"))
+
+
+def last_line(text: str) -> str:
+    """Return the last thing an engine said that is not empty, at most 300 characters of it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def container_name(allocation_id: str) -> str:
+    """Return what the container of an allocation is called."""
+    return f"{_FIRST_NAME}{allocation_id}"
+
+
+def start(order: dict[str, Any], run: Run, group: Group) -> list[str]:
+    """Return the command that makes the container of *order*, fetching the image where it is not there yet."""
+    name, uid = container_name(run.id), order["uid"]
+    mounts = [f"{path}:{path}" for path in (run.work, run.at("tmp"))]
+    mounts += [f"{run.at('tmp')}:/tmp", f"{run.at('steps')}:{run.at('steps')}:ro"]
+    # Programs that look for their limits find those of the allocation's own group.
+    mounts += [f"{path}:{shown}:ro" for path, shown in group.shown_as()]
+    return [
+        order["container"]["program"],
+        "run",
+        "--detach",
+        "--rm",
+        f"--name={name}",
+        f"--label={LABEL}={order['container']['agent']}",
+        f"--env={MARK}={name}",
+        f"--user={uid}:{uid}",
+        "--network=host",
+        "--stop-signal=SIGKILL",
+        "--cgroupns=host",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        "--security-opt=label=disable",
+        "--log-driver=none",
+        "--no-healthcheck",
+        "--workdir=/",
+        f"--shm-size={order['container']['shared_memory_mib']}m",
+        *(f"--ulimit={word}={most}:{most}" for word, most in _ulimits()),
+        *(f"--volume={mount}" for mount in mounts),
+        "--entrypoint=/bin/sh",
+        order["container"]["image"],
+        "-c",
+        _IDLE,
+    ]
+
+
+def _ulimits() -> list[tuple[str, int]]:
+    """Return limits for the idle process that an engine may set even where it may not raise any."""
+    wanted = (("nofile", resource.RLIMIT_NOFILE, 1024), ("nproc", resource.RLIMIT_NPROC, 4096))
+    limits: list[tuple[str, int]] = []
+    for word, number, most in wanted:
+        hard = resource.getrlimit(number)[1]
+        limits.append((word, most if hard == resource.RLIM_INFINITY else min(most, hard)))
+    return limits
+
+
+def question(program: str, allocation_id: str) -> list[str]:
+    """Return the command that asks for a container's first process and where its own layer of files lies."""
+    return [program, "inspect", "--type=container", f"--format={_ABOUT}", container_name(allocation_id)]
+
+
+def removal(program: str, allocation_id: str) -> list[str]:
+    """Return the command that removes a container, whatever state it is in."""
+    return [program, "rm", "--force", container_name(allocation_id)]
+
+
+def found(answer: str, allocation_id: str) -> tuple[Identity, str]:
+    """Return who the first process is, by the answer to ``question``, and the directory of the container's layer."""
+    pid, _, layer = last_line(answer).partition(" ")
+    if not pid.isdigit() or int(pid) <= 0:
+        raise OSError(f"its container ended at once ({last_line(answer)}): the image needs /bin/sh and sleep")
+    identity = identify(int(pid))
+    if first_environment(identity.pid).get(MARK) != container_name(allocation_id):
+        raise OSError("the container engine serves another machine, where this agent cannot enter")
+    return identity, layer if os.path.isabs(layer) else ""

@@ -1,0 +1,430 @@
+"""One task from its first step to its exit record; it needs no agent to be alive.
+
+A wrapper is forked by the spawner for each task and stays outside the task's control group, so that neither a kill
+nor a freeze of the task stops it, and its own work is not billed. It runs the steps in order, writes their output,
+keeps the time and disk limits, obeys ``stop.json`` when signalled, and at the end records exit and final counters.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from typing import Any
+
+from yunhe.agent.failpoints import reach
+from yunhe.agent.limits.limits import Keeper
+from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.logs import LogWriter
+from yunhe.agent.runs.processes import Identity, identify, is_alive, signal_all
+from yunhe.agent.runs.users import adopt_orphans, become, end_with
+from yunhe.agent.runtimes.container import engine as containers
+from yunhe.agent.runtimes.container.namespaces import Inside, environment_inside
+
+COULD_NOT_START = 125
+"""The exit code of a task of which no step could be executed."""
+
+REAPED = struct.Struct("<QQQ")
+"""Of everything the wrapper has reaped: cpu microseconds, bytes read, bytes written."""
+
+_GRACE_AFTER_LIMIT_S = 5.0
+_DISK_CHECK_S = 2.0
+_REMOVED_WITHIN_S = 5.0
+_BLOCK_BYTES = 512
+
+
+class Wrapper:
+    """Runs one task."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self._run = Run(order["runs"], order["allocation_id"])
+        keeper = Keeper(order["keeper"]["kind"], order["keeper"]["paths"])
+        self._group = keeper.group(self._run.id, ancestor=os.getpid())
+        self._log = LogWriter(self._run.log, order["log_limit_bytes"])
+        self._log_end, self._task_end = os.pipe()
+        self._alarm_end, alarm = os.pipe()
+        for handle in (self._log_end, self._alarm_end, alarm):
+            os.set_blocking(handle, False)
+        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: None)
+        self._step_pid = 0
+        self._status: int | None = None
+        self._ending: str | None = None
+        self._force_at: float | None = None
+        self._deadline: float | None = None
+        self._disk_check_at = time.monotonic() + _DISK_CHECK_S
+        self._disk_paths = [self._run.work, self._run.at("tmp")]
+        self._reaped = self._open_reaped()
+        self._unbilled = (0, 0, 0)
+        """What the container engine used for us, which is not the task's to pay."""
+        self._first: Identity | None = None
+        """The first process of the task's container."""
+        self._inside: Inside | None = None
+        self._layer = ""
+        """The directory of what the container changed, while there is a container."""
+
+    def _open_reaped(self) -> mmap.mmap:
+        handle = os.open(self._run.at("reaped"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(handle, REAPED.size)
+        page = mmap.mmap(handle, REAPED.size)
+        os.close(handle)
+        return page
+
+    def run(self) -> None:
+        """Run the task to its end and record it."""
+        if not self._order["container"]:
+            adopt_orphans()  # inside a container they become its first process's children
+        reach("before-start-record")
+        if not self._record_start():
+            return  # an agent that came back has given this run up: it must not begin now
+        step, code, detail = "", None, ""
+        try:
+            self._group.create(self._order["cpu_millis"], self._order["memory_mib"])
+            self._obey_stop()
+            if self._order["container"] and self._ending is None:
+                self._make_container()
+            step, code = self._run_steps()
+        except OSError as fault:
+            code, detail = COULD_NOT_START, f"could not start: {fault.strerror or fault}"
+        self._finish(step, code, detail)
+        if self._order["container"]:
+            self._see_container_gone()
+
+    def _record_start(self) -> bool:
+        me = identify(os.getpid())
+        if self._order["timeout_s"] is not None:
+            self._deadline = time.monotonic() + self._order["timeout_s"]
+        return self._run.create_record(
+            "start",
+            {**me._asdict(), "started_at": time.time(), "started_clock_ms": clock_ms()},
+        )
+
+    def _make_container(self) -> None:
+        """Have the engine make the container, and note who is first in it, for whoever must end it without us."""
+        wanted = self._order["container"]
+        code, said = self._ask_engine(containers.start(self._order, self._run, self._group))
+        if self._ending is not None:
+            return
+        if code != 0:
+            why = containers.last_line(said) or "the container engine could not be run"
+            raise OSError(f"no container of image {wanted['image']}: {why}")
+        code, said = self._ask_engine(containers.question(wanted["program"], self._run.id))
+        if self._ending is not None:
+            return
+        self._first, layer = containers.found(said if code == 0 else "", self._run.id)
+        self._run.write_record("container", self._first._asdict())
+        self._layer = layer
+        self._disk_paths += [layer] if layer else []
+        self._inside = Inside(self._first)
+        self._order["environment"] = environment_inside(
+            self._first.pid, self._order["environment"], wanted["chosen"]
+        )
+
+    def _ask_engine(self, command: list[str]) -> tuple[int, str]:
+        """Run a command of the container engine, outside the task's group; return its exit code and what it said."""
+        said = os.memfd_create("said")
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(said, 1)
+                os.dup2(said, 2)
+                end_with(me)
+                os.execv(command[0], command)
+            finally:
+                os._exit(COULD_NOT_START)
+        self._step_pid, self._status = pid, None
+        ending = self._ending
+        while self._status is None:
+            self._turn()
+            if self._ending != ending:
+                self._call_off(pid)
+        self._unbilled = self._reaped_counters()
+        self._publish()
+        size = os.fstat(said).st_size
+        text = os.pread(said, 4096, max(0, size - 4096)).decode(errors="replace")
+        os.close(said)
+        return exit_code(self._status), text
+
+    def _call_off(self, pid: int) -> None:
+        """End a command of the engine; politely first, since one killed halfway leaves what nobody knows of."""
+        signal_all([pid], signal.SIGTERM)
+        until = time.monotonic() + _GRACE_AFTER_LIMIT_S
+        while self._status is None:
+            time.sleep(0.02)
+            self._reap()
+            if time.monotonic() > until:
+                signal_all([pid], signal.SIGKILL)
+
+    def _see_container_gone(self) -> None:
+        """Wait for the engine to remove the container, which it does once its first process is gone; help if need be."""
+        until = time.monotonic() + _REMOVED_WITHIN_S
+        while self._layer and os.path.exists(self._layer):
+            if time.monotonic() > until:
+                self._layer = ""
+            time.sleep(0.05)
+        if self._layer:
+            return
+        command = containers.removal(self._order["container"]["program"], self._run.id)
+        silence = [(os.POSIX_SPAWN_OPEN, handle, os.devnull, os.O_RDWR, 0) for handle in (0, 1, 2)]
+        pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=silence)
+        os.waitpid(pid, 0)
+
+    def _run_steps(self) -> tuple[str, int | None]:
+        name, code = "", None
+        for number, following in enumerate(self._order["steps"]):
+            if self._ending is not None:
+                break
+            name, self._status = following, None
+            self._step_pid = self._execute(number)
+            self._announce(name)
+            while self._status is None:
+                self._turn()
+            code = exit_code(self._status)
+            if code != 0:
+                break
+        return name, code
+
+    def _execute(self, number: int) -> int:
+        """Start a step; return once its program runs, or raise what kept it from running."""
+        reach("before-exec")
+        failed, report = os.pipe()
+        pid = os.fork() if self._inside is None else self._inside.fork()
+        if pid == 0:
+            try:
+                self._become_step(number)
+            except BaseException as fault:  # noqa: BLE001 - nothing may return into the wrapper's code
+                os.write(report, f"{getattr(fault, 'errno', 0) or 0} {fault}".encode()[:400])
+            os._exit(COULD_NOT_START)
+        os.close(report)
+        message = os.read(failed, 400).decode(errors="replace")
+        os.close(failed)
+        if message:
+            os.waitpid(pid, 0)
+            number_text, _, text = message.partition(" ")
+            raise OSError(int(number_text), text)
+        reach("after-exec")
+        return pid
+
+    def _become_step(self, number: int) -> None:
+        signal.set_wakeup_fd(-1)
+        for caught in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
+            signal.signal(caught, signal.SIG_DFL)
+        os.setsid()
+        self._group.join()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(self._task_end, 1)
+        os.dup2(self._task_end, 2)
+        if self._inside is not None:
+            self._inside.enter()
+        os.chdir(self._run.work)
+        become(self._order["uid"])
+        path = self._run.step_path(number)
+        os.execve(*program_of(path), self._order["environment"])
+
+    def _turn(self) -> None:
+        """Wait for output, a child, a signal or a deadline; deal with what came."""
+        poll = select.poll()
+        poll.register(self._log_end, select.POLLIN)
+        poll.register(self._alarm_end, select.POLLIN)
+        now = time.monotonic()
+        waits = [at - now for at in (self._deadline, self._force_at) if at is not None]
+        if self._order["disk_limit_bytes"] is not None:
+            waits.append(self._disk_check_at - now)
+        poll.poll(max(0.0, min(waits)) * 1000 + 1 if waits else None)
+        self._pump()
+        self._take_signals()
+        self._reap()
+        self._keep_limits()
+
+    def _pump(self) -> bool:
+        """Move what output there is into the log; return whether there was any."""
+        try:
+            data = os.read(self._log_end, 65536)
+        except BlockingIOError:
+            return False
+        self._log.write(data)
+        return bool(data)
+
+    def _take_signals(self) -> None:
+        try:
+            numbers = os.read(self._alarm_end, 512)
+        except BlockingIOError:
+            return
+        if signal.SIGTERM in numbers:
+            self._obey_stop()
+
+    def _reap(self) -> bool:
+        """Reap what has ended and publish the counters; return whether any child is left."""
+        left = True
+        while left:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                left = False
+                break
+            if pid == 0:
+                break
+            if pid == self._step_pid:
+                self._status = status
+        self._publish()
+        return left
+
+    def _publish(self) -> None:
+        """Let everybody see what the reaped have used, less what was not the task's own."""
+        counters = self._reaped_counters()
+        billed = [max(0, all_of_it - ours) for all_of_it, ours in zip(counters, self._unbilled)]  # noqa: B905 - Python 3.8
+        REAPED.pack_into(self._reaped, 0, *billed)
+
+    @staticmethod
+    def _reaped_counters() -> tuple[int, int, int]:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_us = round((used.ru_utime + used.ru_stime) * 1_000_000)
+        return cpu_us, used.ru_inblock * _BLOCK_BYTES, used.ru_oublock * _BLOCK_BYTES
+
+    def _keep_limits(self) -> None:
+        now = time.monotonic()
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            self._begin_end("timed-out", _GRACE_AFTER_LIMIT_S)
+        if self._force_at is not None and now >= self._force_at:
+            self._force_at = None
+            self._group.kill()
+        limit = self._order["disk_limit_bytes"]
+        if limit is not None and now >= self._disk_check_at:
+            used = sum(map(bytes_below, self._disk_paths))
+            # A large tree takes long to count: spend at most a twentieth of the time on it.
+            self._disk_check_at = time.monotonic() + max(_DISK_CHECK_S, 20 * (time.monotonic() - now))
+            if used > limit:
+                self._begin_end("disk-full", 0.0)
+
+    def _obey_stop(self) -> None:
+        wish = self._run.record("stop")
+        if wish is not None:
+            self._begin_end("stopped", float(wish["grace_s"]))
+
+    def _begin_end(self, ending: str, grace_s: float) -> None:
+        """Ask every process to end, and set the time by which it must have; a later, shorter grace shortens it."""
+        force_at = time.monotonic() + grace_s
+        if self._ending is None:
+            self._ending = ending
+            self._force_at = force_at
+            signal_all(self._group.processes(), signal.SIGTERM)
+            self._group.thaw()
+        elif self._force_at is not None:
+            self._force_at = min(self._force_at, force_at)
+
+    def _finish(self, step: str, code: int | None, detail: str) -> None:
+        """End what the steps left behind, read the counters for the last time, and record the exit."""
+        self._group.kill()
+        if self._first is not None and is_alive(self._first):
+            os.kill(self._first.pid, signal.SIGKILL)  # the engine removes the container
+        os.close(self._task_end)
+        until = time.monotonic() + 2.0
+        while (self._pump() or self._reap()) and time.monotonic() < until:
+            time.sleep(0.001)
+        self._log.close()
+        reaped_cpu_us, read_bytes, written_bytes = REAPED.unpack_from(self._reaped, 0)
+        counted_us = self._group.cpu_us()
+        ending = self._ending or "done"
+        if self._group.oom_kills() and code != 0 and self._ending is None:
+            ending, detail = "out-of-memory", "the kernel ended it: more memory was needed than allowed"
+        record: dict[str, Any] = {
+            "exit_code": code,
+            "ending": ending,
+            "step": step,
+            "detail": detail,
+            "ended_at": time.time(),
+            "ended_clock_ms": clock_ms(),
+            "cpu_us": reaped_cpu_us if counted_us is None else counted_us,
+            "read_bytes": read_bytes,
+            "written_bytes": written_bytes,
+            "memory_peak_kib": self._group.memory_peak_kib(),
+            "log_bytes": self._log.offset,
+        }
+        reach("before-exit-record")
+        self._run.write_record("exit", record)
+        reach("after-exit-record")
+        self._nudge()
+
+    def _announce(self, step: str) -> None:
+        """Say which step runs; it is news, not a record, so no sync."""
+        fresh = self._run.at("step.new")
+        with open(fresh, "w", encoding="utf-8") as file:
+            file.write(step)
+        os.replace(fresh, self._run.at("step"))
+        self._nudge()
+
+    def _nudge(self) -> None:
+        """Tell the agent, if one lives, to look at this run now rather than at its next tick."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+            line.setblocking(False)
+            try:
+                with Directory(self._order["root"]) as root:
+                    line.sendto(self._run.id.encode(), f"{root}/events.sock")
+            except OSError:
+                return
+
+
+class Directory:
+    """A short path to a directory, for socket names that must not be longer than 107 bytes."""
+
+    def __init__(self, path: str) -> None:
+        self._handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> str:
+        return f"/proc/self/fd/{self._handle}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+
+def clock_ms() -> int:
+    """Return milliseconds that only go forward, the same for every process of this boot."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def exit_code(status: int) -> int:
+    """Return a wait status as shells do: 128 and the signal for what a signal ended."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def program_of(path: str) -> tuple[str, list[str]]:
+    """Return what executes the script at *path*: what its first line says, else bash, else sh."""
+    with open(path, "rb") as file:
+        if file.read(2) == b"#!":
+            return path, [path]
+    shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
+    return shell, [shell, path]
+
+
+def bytes_below(path: str) -> int:
+    """Return the bytes on disk of everything below *path*; a file with many names counts once."""
+    total = 0
+    seen: set[tuple[int, int]] = set()
+    queue = [path]
+    while queue:
+        try:
+            entries = list(os.scandir(queue.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                queue.append(entry.path)
+            elif status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * _BLOCK_BYTES
+    return total

@@ -1,0 +1,1 @@
+"""The published method and its figures, recomputed beside what was printed."""

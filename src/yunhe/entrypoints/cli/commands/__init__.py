@@ -1,0 +1,1 @@
+"""The commands, grouped as `yunhe --help` groups them."""

@@ -1,0 +1,1 @@
+"""Commands about projects, keys, secrets and contexts."""

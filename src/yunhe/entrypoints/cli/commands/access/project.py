@@ -1,0 +1,117 @@
+"""``yunhe project``: who pays and who may see."""
+
+import time
+from typing import Annotated
+
+import msgspec
+import typer
+
+from yunhe.entrypoints.cli.session.connection import connected
+from yunhe.entrypoints.cli.session.context import current_context, load_config, save_config
+from yunhe.entrypoints.cli.terminal.screen import (
+    Format,
+    OutputOption,
+    PlainApp,
+    YesOption,
+    confirm,
+    err,
+    local_time,
+    out,
+    print_json,
+    table,
+)
+from yunhe.kernel.errors import NotFoundError
+from yunhe.trading.accounts.model import Role
+
+app = PlainApp(no_args_is_help=True, help="Projects: who pays and who may see.")
+NameArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="A project's name.")]
+UserArgument = Annotated[
+    str, typer.Argument(metavar="USER", help="A user's name; * as PROJECT is all of them.")
+]
+
+
+@app.command()
+def ls(*, output: OutputOption = Format.TABLE) -> None:
+    """List the projects you may see; the one in use has a mark."""
+    context = current_context()
+    with connected(context) as client:
+        projects = client.projects()
+    if output is Format.JSON:
+        print_json(projects)
+        return
+    now = time.time()
+    rows = [
+        ["*" if project.id == context.project else "", project.id, local_time(project.created_at, now=now)]
+        for project in projects
+    ]
+    out().print(table(["", "PROJECT", "SINCE"], rows))
+
+
+@app.command()
+def create(name: NameArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Make a project; one that exists stays as it is."""
+    with connected() as client:
+        project = client.create_project(name)
+    if output is Format.JSON:
+        print_json(project)
+    else:
+        err().print(f"✓ project {project.id}   use it   yunhe project use {project.id}")
+
+
+@app.command()
+def use(name: NameArgument) -> None:
+    """Work in a project from now on."""
+    with connected() as client:
+        known = [str(project.id) for project in client.projects()]
+    if name not in known:
+        raise NotFoundError(
+            f"There is no project {name!r} that you may see.", remedy=f"There are: {', '.join(known)}."
+        )
+    config = load_config()
+    save_config(config.holding(config.current, msgspec.structs.replace(config.context(), project=name)))
+    err().print(f"✓ working in project {name}")
+
+
+@app.command()
+def members(name: NameArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """List who belongs to a project."""
+    with connected() as client:
+        found = client.members(name)
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        out().print(table(["USER", "ROLE"], [[member.name, member.role] for member in found]))
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    user: UserArgument,
+    *,
+    role: Annotated[Role, typer.Option(help="viewer, member, operator or admin.")] = Role.MEMBER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Give a user (made when new) a role in a project.
+
+    Examples:
+      yunhe project add vision mei --role member
+      yunhe token create laptop --user mei
+    """
+    with connected() as client:
+        member = client.set_member(name, user, role)
+    if output is Format.JSON:
+        print_json(member)
+    else:
+        err().print(
+            f"✓ {member.name} is {member.role} in {name}   key   yunhe token create NAME --user {user}"
+        )
+
+
+@app.command()
+def rm(name: NameArgument, user: UserArgument, *, yes: YesOption = False) -> None:
+    """Take a user out of a project."""
+    if not confirm(f"Take {user} out of {name}?", yes=yes):
+        raise typer.Abort
+    with connected() as client:
+        client.remove_member(name, user)
+    err().print(f"✓ {user} is not in {name}")

@@ -1,0 +1,57 @@
+"""``yunhe ps``: the jobs."""
+
+import time
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from yunhe.entrypoints.cli.session.connection import connected
+from yunhe.entrypoints.cli.session.context import current_context
+from yunhe.entrypoints.cli.terminal.screen import (
+    Format,
+    OutputOption,
+    PlainApp,
+    ProjectOption,
+    err,
+    out,
+    print_json,
+)
+from yunhe.entrypoints.cli.views.jobs import jobs_table
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+
+app = PlainApp()
+
+ACTIVE = tuple(state for state in JobState if state not in FINAL)
+
+
+@app.command()
+def ps(
+    *,
+    show_all: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that have ended.")] = False,
+    state: Annotated[
+        list[JobState] | None, typer.Option(help="Only jobs in this state; may be repeated.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Only jobs of this name.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    project: ProjectOption = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List jobs, newest first: those that have not ended, or all with --all.
+
+    Examples:
+      yunhe ps
+      yunhe ps --all --name train -n 5
+      yunhe ps --state failed --output json
+    """
+    context = current_context(project)
+    states = tuple(state or ()) or (() if show_all or name else ACTIVE)
+    with connected(context) as client:
+        jobs = list(islice(client.jobs(project=context.project, states=states, name=name), limit))
+    if output is Format.JSON:
+        print_json(jobs)
+    elif jobs:
+        out().print(jobs_table(jobs, now=time.time()))
+    else:
+        hint = "" if show_all or state or name else " `yunhe ps --all` shows those that have ended."
+        err().print(f"No jobs in project {context.project}.{hint}")

@@ -1,0 +1,1 @@
+"""Commands about costs and the ledger."""

@@ -1,0 +1,286 @@
+"""``yunhe pool``: where work can run."""
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from yunhe.control.plugins.model import Check, Pool, PoolSpec, PoolState
+from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
+from yunhe.entrypoints.cli.session.connection import connected
+from yunhe.entrypoints.cli.terminal.screen import (
+    Format,
+    OutputOption,
+    PlainApp,
+    YesOption,
+    amount,
+    confirm,
+    err,
+    hints,
+    out,
+    print_json,
+    spinner,
+)
+from yunhe.entrypoints.cli.views.plugins import kinds_table
+from yunhe.entrypoints.cli.views.pool import pool_page
+from yunhe.entrypoints.cli.views.pools import (
+    check_line,
+    failed_line,
+    graph_tree,
+    pools_table,
+    prices_table,
+    total,
+)
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, PoolUnreachableError
+from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.places import Place, parse_place
+
+app = PlainApp(no_args_is_help=True, help="Add, list, show, check, price, cordon, drain and remove pools.")
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
+PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+
+
+@app.command()
+def add(  # noqa: PLR0913 - each is an option
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="local, ssh, or any of `yunhe pool kinds`.")],
+    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="Where it is; for ssh: user@host.")] = "",
+    *,
+    name: Annotated[str, typer.Option(help="What to call it; the host's name when not said.")] = "",
+    place: Annotated[str, typer.Option(help="cn-north, cn-north/edge or cn-north/edge@39.9,116.4.")] = "",
+    price: PriceOption = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For ssh: the port.")] = None,
+    identity: Annotated[str, typer.Option(help="For ssh: the key file on the server.")] = "",
+    option: Annotated[list[str] | None, typer.Option(help="NAME=value the kind understands.")] = None,
+    only_project: Annotated[str, typer.Option(help="Serve this project alone.")] = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Add a pool: check step by step that it can serve, then take it in; nothing is kept of one that cannot.
+
+    A host needs nothing but Python and SSH. What can be said of each kind: `yunhe pool kinds`.
+
+    Examples:
+      yunhe pool add ssh ops@10.0.3.7 --name lab --price cpu=0.05/h,mem=0.01/h
+      yunhe pool add ssh edge-07 --place cn-east/edge@31.2,121.5
+      yunhe pool add local --name spare --option cpus=1
+    """
+    spec = PoolSpec(
+        name=_named(name, kind, target),
+        kind=kind,
+        target=target,
+        options=_options(port, identity, option or []),
+        place=_placed(place),
+        prices=parse_prices(price) if price else None,
+        only_project=ProjectId(only_project) if only_project else None,
+    )
+    with connected() as client:
+        _tell(client.add_pool(spec), spec.name, output)
+
+
+def _named(name: str, kind: str, target: str) -> str:
+    chosen = name or re.sub(r"[^a-z0-9._-]+", "-", target.rpartition("@")[2].lower()).strip("-._") or kind
+    if not _NAME.fullmatch(chosen):
+        field = FieldProblem("--name", "must be at most 64 of a-z, 0-9, '-', '_' and '.'", chosen)
+        raise InvalidInputError("The pool was not added.", fields=(field,))
+    if kind == "ssh" and not target:
+        raise InvalidInputError(
+            "Where is the host?", remedy="Give it after the kind: yunhe pool add ssh user@host"
+        )
+    return chosen
+
+
+def _options(port: int | None, identity: str, more: list[str]) -> dict[str, str]:
+    options = {**({"port": str(port)} if port else {}), **({"identity": identity} if identity else {})}
+    for text in more:
+        word, equals, value = text.partition("=")
+        if not (word and equals):
+            raise InvalidInputError(
+                "The pool was not added.", fields=(FieldProblem("--option", "must be NAME=value", text),)
+            )
+        options[word] = value
+    return options
+
+
+def _placed(text: str) -> Place | None:
+    if not text:
+        return None
+    try:
+        return parse_place(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            "The pool was not added.", fields=(FieldProblem("--place", str(error), text),)
+        ) from None
+
+
+def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
+    """Print each step as it comes; a step that failed is the exit code."""
+    began, console = time.monotonic(), err()
+    checks: list[Check] = []
+    pool: Pool | None = None
+    try:
+        with spinner(f"reaching {name}") as turning:
+            for step in steps:
+                if isinstance(step, Pool):
+                    pool = step
+                    continue
+                checks.append(step)
+                if output is Format.TABLE:
+                    turning.print(check_line(step) if step.ok else failed_line(step))
+    finally:
+        if output is Format.JSON and checks:
+            print_json({"checks": checks, "pool": pool})
+    failed = [check for check in checks if not check.ok]
+    if failed or pool is None:
+        first = failed[0] if failed else Check(step="connected", ok=False)
+        raise PoolUnreachableError(
+            f"{name} is not ready: {first.failure}",
+            remedy=first.remedy or f"Mend it, then `yunhe pool check {name}`.",
+        )
+    if output is Format.TABLE:
+        took = time.monotonic() - began
+        console.print(f"{name} {pool.standing} in {took:.1f} s   {amount(total(pool))}   {pool.limits}")
+        console.print(
+            hints({"try it": f"yunhe run --pool {name} -- hostname", "price": f"yunhe pool price {name}"})
+        )
+
+
+@app.command()
+def kinds(*, output: OutputOption = Format.TABLE) -> None:
+    """List the kinds of pools that can be added, with what can be said of each."""
+    with connected() as client:
+        plugins = client.plugins()
+    if output is Format.JSON:
+        print_json({plugin.name: {"target": plugin.target, "options": plugin.options} for plugin in plugins})
+    else:
+        out().print(kinds_table(plugins))
+
+
+@app.command()
+def tree(
+    pool: Annotated[str, typer.Argument(metavar="[POOL]", help="A pool's name; all when not said.")] = "",
+    *,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show pools, their nodes and what each node has and uses, as a tree."""
+    with connected() as client:
+        graph = client.graph(pool)
+    if output is Format.JSON:
+        print_json(graph)
+    else:
+        out().print(graph_tree(graph))
+
+
+@app.command()
+def ls(*, output: OutputOption = Format.TABLE) -> None:
+    """List pools: where they are, what they have, whether they take work."""
+    with connected() as client:
+        pools = client.pools()
+    if output is Format.JSON:
+        print_json(pools)
+    elif pools:
+        out().print(pools_table(pools))
+    else:
+        err().print("No pool yet. Add one with `yunhe pool add ssh user@host`.")
+
+
+@app.command()
+def show(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Show one pool: account, quotas, sizes, prices, and what its engine can do and why not."""
+    with connected() as client:
+        found = client.pool(pool)
+        try:
+            prices = client.prices(pool)
+        except NotFoundError:
+            prices = None
+    if output is Format.JSON:
+        print_json({"pool": found, "prices": prices})
+    else:
+        out().print(pool_page(found, prices))
+
+
+@app.command()
+def check(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Check a pool step by step; what does not work comes with its remedy."""
+    with connected() as client:
+        _tell(client.check_pool(pool), pool, output)
+
+
+@app.command()
+def drain(
+    pool: PoolArgument,
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take no new work on a pool; what runs there goes on. --off takes work again."""
+    with connected() as client:
+        drained = client.drain_pool(pool, on=not off)
+    if output is Format.JSON:
+        print_json(drained)
+        return
+    if drained.drained:
+        err().print(f"{pool} takes no new work.   again   yunhe pool drain {pool} --off")
+    if not drained.drained or drained.state is not PoolState.READY:
+        err().print(f"{pool} is {drained.state}{': ' if drained.reason else ''}{drained.reason.rstrip('.')}.")
+
+
+@app.command()
+def cordon(
+    pool: PoolArgument,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node's name in its pool.")],
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take no new work on one node of a pool; what runs there goes on. --off takes work again."""
+    with connected() as client:
+        changed = client.cordon_node(pool, node, on=not off)
+    if output is Format.JSON:
+        print_json(changed)
+    elif off:
+        err().print(f"{node} takes work again.")
+    else:
+        err().print(f"{node} takes no new work.   again   yunhe pool cordon {pool} {node} --off")
+
+
+@app.command()
+def rm(
+    pool: PoolArgument,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even if it has work or does not answer; nothing there is stopped."),
+    ] = False,
+    yes: YesOption = False,
+) -> None:
+    """Forget a pool that has no work left. Its jobs' logs and costs stay."""
+    given_up = " What still runs there is given up, not stopped." if force else ""
+    if not confirm(f"Forget pool {pool}? Logs and costs stay.{given_up}", yes=yes):
+        raise typer.Abort
+    with connected() as client:
+        client.remove_pool(pool, force=force)
+    err().print(f"{pool} is gone.")
+
+
+@app.command()
+def price(
+    pool: PoolArgument,
+    prices: Annotated[str, typer.Argument(metavar="[PRICES]", help="Tier high; lower tiers follow.")] = "",
+    *,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show what a pool charges, or set it from now on.
+
+    Examples:
+      yunhe pool price lab
+      yunhe pool price lab cpu=0.05/h,mem=0.01/h,io=0.001/GiB
+    """
+    wanted = parse_prices(prices) if prices else None
+    with connected() as client:
+        listed = client.set_prices(pool, wanted) if wanted else client.prices(pool)
+    if output is Format.JSON:
+        print_json(listed)
+    else:
+        out().print(prices_table(listed))

@@ -1,0 +1,1 @@
+"""What a command works with: context, connection, local server, task files."""

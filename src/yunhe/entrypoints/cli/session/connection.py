@@ -1,0 +1,64 @@
+"""The platform, as the commands reach it: a client of the context in use, and jobs by what people call them."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import islice
+
+from yunhe.control.plugins.model import Pool
+from yunhe.entrypoints.cli.session.context import Context, current_context
+from yunhe.entrypoints.client import Client
+from yunhe.kernel.errors import InvalidInputError, NotFoundError, UnauthenticatedError
+from yunhe.kernel.ids import JobId, PoolId
+from yunhe.scheduling.orchestration.jobs.model import Job
+
+RECENT = 500
+SHORTEST_END = 4
+
+
+@contextmanager
+def connected(context: Context | None = None) -> Generator[Client]:
+    """Yield a client of the platform in use."""
+    context = current_context() if context is None else context
+    if not context.key:
+        raise UnauthenticatedError(
+            f"There is no key for {context.url}.",
+            remedy="Bring up a platform with `yunhe up`, or use one with `yunhe login URL`.",
+        )
+    if not context.key.isascii():
+        raise UnauthenticatedError(
+            "The key has letters that no key has.", remedy="Copy it again; it begins with yk_."
+        )
+    with Client(context.url, context.key, verify=context.ca_file or True) as client:
+        yield client
+
+
+def find_job(client: Client, called: str) -> Job:
+    """Return the job people mean: by ID, by the end of one, or the newest of a name."""
+    if called.startswith("job_"):
+        return client.job(JobId(called))
+    named = list(islice(client.jobs(name=called), 1)) if called else []
+    if named:
+        return named[0]
+    recent = list(islice(client.jobs(), RECENT))
+    ends = [job for job in recent if job.id.endswith(called)]
+    if len(called) < SHORTEST_END or not ends:
+        from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+
+        close = get_close_matches(called, {job.name for job in recent}, n=1)
+        meant = f"Did you mean {close[0]!r}? " if close else ""
+        raise NotFoundError(f"There is no job {called!r}.", remedy=f"{meant}List them with `yunhe ps --all`.")
+    if len(ends) > 1:
+        raise InvalidInputError(
+            f"{len(ends)} jobs end in {called!r}.", remedy="Give more of the ID; `yunhe ps` shows it."
+        )
+    return ends[0]
+
+
+def find_job_id(client: Client, called: str) -> JobId:
+    """Return the ID of the job people mean; one that is given whole is not asked after first."""
+    return JobId(called) if called.startswith("job_") else find_job(client, called).id
+
+
+def pools_by_id(client: Client) -> dict[PoolId, Pool]:
+    """Return every pool by its ID, to tell where it is."""
+    return {pool.id: pool for pool in client.pools()}

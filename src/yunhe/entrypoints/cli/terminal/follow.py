@@ -1,0 +1,99 @@
+"""Following jobs to their end; Ctrl-C lets go and never kills."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+import typer
+
+from yunhe.entrypoints.cli.terminal.screen import err, hints, spinner
+from yunhe.entrypoints.cli.views.jobs import ending
+from yunhe.entrypoints.client import Client
+from yunhe.kernel.ids import JobId
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.trading.trades.model import CostReport
+
+INTERRUPTED = 130
+COST_PATIENCE_S = 5.0
+
+
+def follow(client: Client, job: Job, *, quiet: bool = False) -> Job:
+    """Stream a job's output to standard output until it ends, and return it as it ended."""
+    try:
+        _await_start(client, job)
+        for piece in client.logs(job.id, follow=True):
+            if not quiet:
+                sys.stdout.buffer.write(piece.data)
+                sys.stdout.buffer.flush()
+        return await_end(client, job.id)
+    except KeyboardInterrupt:
+        _let_go([job])
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def follow_all(client: Client, jobs: Sequence[Job]) -> list[Job]:
+    """Wait for every job to end, telling each as it does."""
+    ended: list[Job] = []
+    try:
+        for job in jobs:
+            with spinner(
+                f"{len(ended)} of {len(jobs)} ended; waiting for {job.name}   (Ctrl-C leaves them running)"
+            ):
+                ended.append(await_end(client, job.id))
+    except KeyboardInterrupt:
+        _let_go(jobs[len(ended) :])
+        raise typer.Exit(INTERRUPTED) from None
+    return ended
+
+
+def _await_start(client: Client, job: Job) -> None:
+    """Show the states go by until there is output to show."""
+    passed: list[str] = []
+    with spinner(f"{job.id} {job.state}") as turning:
+        for now in client.watch(job.id):
+            if not passed or passed[-1] != now.state:
+                passed.append(now.state)
+            why = f"   {now.reason}" if now.reason and now.state is JobState.PENDING else ""
+            turning.say(f"{job.id} {' → '.join(passed)}{why}   (Ctrl-C leaves it running)")
+            if now.state in FINAL or now.state in {JobState.RUNNING, JobState.FINISHING}:
+                return
+
+
+def await_end(client: Client, job_id: JobId) -> Job:
+    """Return a job once it has ended."""
+    job = client.job(job_id)
+    if job.state not in FINAL:
+        for job in client.watch(job_id):
+            if job.state in FINAL:
+                break
+    return job
+
+
+def _let_go(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        err().print(f"\nLeft running: {job.name}")
+        err().print(hints({"come back": f"yunhe logs -f {job.id}", "stop it": f"yunhe stop {job.id}"}))
+
+
+def tell_ending(client: Client, job: Job) -> None:
+    """Say how a job ended, what it used and what it costs."""
+    err().print(ending(job, final_cost(client, job)))
+
+
+def final_cost(client: Client, job: Job) -> CostReport:
+    """Return the job's cost; a job that ran is billed a moment after it ended."""
+    give_up = time.monotonic() + COST_PATIENCE_S
+    while True:
+        report = client.cost(by="job", job=job.id)
+        if report.lines or not job.attempts or time.monotonic() > give_up:
+            return report
+        time.sleep(0.1)
+
+
+def exit_code(job: Job) -> int:
+    """Return what the shell should see: the job's own code, 128 + signal, or 1 where it has none."""
+    if job.state is JobState.SUCCEEDED:
+        return 0
+    code = job.exit_code or 1
+    return code if 0 < code < 256 else (128 - code if -128 < code < 0 else 1)

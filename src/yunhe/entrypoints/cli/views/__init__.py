@@ -1,0 +1,1 @@
+"""How answers look, a module per subject."""

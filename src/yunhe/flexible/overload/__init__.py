@@ -1,0 +1,1 @@
+"""How much a host needs for its instances at a stated overload probability."""

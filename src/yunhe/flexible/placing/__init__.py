@@ -1,0 +1,1 @@
+"""Placing instances on hosts: packing rules, tiers, admission at scale."""

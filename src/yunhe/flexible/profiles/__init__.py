@@ -1,0 +1,1 @@
+"""What one instance uses, how often and when."""

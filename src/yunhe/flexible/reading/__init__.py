@@ -1,0 +1,1 @@
+"""From tables of usage to traces: columns, units, cells, sizes."""

@@ -1,0 +1,1 @@
+"""Files and logs into and out of a pod."""

@@ -1,0 +1,1 @@
+"""Our objects in a cluster: pods, records, nodes, their names and phases."""

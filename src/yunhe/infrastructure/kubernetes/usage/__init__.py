@@ -1,0 +1,1 @@
+"""What pods and nodes use, and the meters kept from it."""

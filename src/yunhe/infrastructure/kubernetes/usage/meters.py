@@ -1,0 +1,126 @@
+"""What an allocation has used, from what its node says of it now and then.
+
+Processor time is the kernel's own counter and loses nothing between samples. Memory has none and is integrated; a gap
+longer than ``GAP_S`` counts at the lower of its two ends. Minutes are folded in this process: when it ends, the open
+minute of each running allocation is lost, the counters are not, for they are written on the pod every minute.
+"""
+
+import itertools
+from typing import NamedTuple
+
+from yunhe.agent.runs.meters import BANDS, band_of
+from yunhe.infrastructure.contract.model import Meters, UsageMinute
+from yunhe.kernel.ids import AllocationId
+
+GAP_S = 45.0
+"""Kubelets look at a container every ten to twenty seconds."""
+KEPT_MINUTES = 20_000
+
+
+class Sample(NamedTuple):
+    """Counters at a moment."""
+
+    at: float
+    cpu_us: int
+    memory_mib: float
+
+
+class Meter:
+    """The counters of one allocation; they only grow."""
+
+    def __init__(self, allocation_id: AllocationId, held: Meters) -> None:
+        self.allocation_id = allocation_id
+        self._held = held
+        self._memory_mib_ms = float(held.memory_mib_ms)
+        self._memory_peak_mib = float(held.memory_peak_mib)
+        self._covered_ms = 0.0
+        self._last: Sample | None = None
+        self._minute: list[Sample] = []
+
+    def add(self, sample: Sample) -> list[Sample]:
+        """Take a sample in; return the samples of a minute that is over, beginning with the one before it."""
+        self._memory_peak_mib = max(self._memory_peak_mib, sample.memory_mib)
+        last, self._last = self._last, sample
+        if last is not None:
+            if sample.at <= last.at:
+                self._last = last
+                return []
+            sample = sample._replace(cpu_us=max(sample.cpu_us, last.cpu_us))
+            self._last = sample
+            self._integrate(last, sample)
+        over: list[Sample] = []
+        if len(self._minute) > 1 and int(self._minute[1].at // 60) != int(sample.at // 60):
+            over, self._minute = self._minute, [self._minute[-1]]
+        self._minute.append(sample)
+        return over
+
+    def rest(self) -> list[Sample]:
+        """Return the samples of the open minute, for there will be no more."""
+        rest, self._minute = self._minute, []
+        return rest if len(rest) > 1 else []
+
+    def meters(self, wall_ms: int) -> Meters:
+        """Return the counters, the wall time being what the pod tells."""
+        last = self._last
+        self._held = Meters(
+            wall_ms=max(self._held.wall_ms, wall_ms),
+            cpu_us=max(self._held.cpu_us, last.cpu_us if last is not None else 0),
+            memory_mib_ms=int(self._memory_mib_ms),
+            memory_peak_mib=round(self._memory_peak_mib),
+            gap_ms=max(self._held.gap_ms, wall_ms - int(self._covered_ms)),
+        )
+        return self._held
+
+    def _integrate(self, last: Sample, sample: Sample) -> None:
+        between_ms = (sample.at - last.at) * 1000
+        if between_ms > GAP_S * 1000:
+            self._memory_mib_ms += min(last.memory_mib, sample.memory_mib) * between_ms
+        else:
+            self._memory_mib_ms += (last.memory_mib + sample.memory_mib) / 2 * between_ms
+            self._covered_ms += between_ms
+
+
+class Minutes:
+    """Folded minutes, numbered so that a later process's numbers are greater."""
+
+    def __init__(self, first_seq: int) -> None:
+        self._next = first_seq
+        self._minutes: list[UsageMinute] = []
+
+    def add(self, allocation_id: AllocationId, samples: list[Sample]) -> None:
+        """Fold the samples of a minute."""
+        if samples:
+            self._minutes.append(fold(self._next, allocation_id, samples))
+            self._next += 1
+            del self._minutes[:-KEPT_MINUTES]
+
+    def beyond(self, seq: int) -> list[UsageMinute]:
+        """Return the minutes after *seq*; those up to it have been taken and are let go."""
+        self._minutes = [minute for minute in self._minutes if minute.seq > seq]
+        return list(self._minutes)
+
+
+def fold(seq: int, allocation_id: AllocationId, samples: list[Sample]) -> UsageMinute:
+    """Fold a minute; the first sample is the one before it and only tells where the counters stood."""
+    sketch = [0] * BANDS
+    highest = 0.0
+    for before, after in itertools.pairwise(samples):
+        between_s = after.at - before.at
+        rate = (after.cpu_us - before.cpu_us) / between_s / 1000
+        sketch[band_of(rate)] += max(1, round(between_s))
+        highest = max(highest, rate)
+    first, last = samples[0], samples[-1]
+    memory = [sample.memory_mib for sample in samples[1:]]
+    return UsageMinute(
+        seq=seq,
+        allocation_id=allocation_id,
+        minute=int(samples[1].at // 60),
+        samples=min(61, len(samples) - 1),
+        cpu_mean_millis=(last.cpu_us - first.cpu_us) / (last.at - first.at) / 1000,
+        cpu_max_millis=highest,
+        cpu_sketch=tuple(sketch),
+        memory_mean_mib=sum(memory) / len(memory),
+        memory_max_mib=max(memory),
+        read_bytes=0,
+        written_bytes=0,
+    )

@@ -1,0 +1,1 @@
+"""Where a demand should run and why: pure functions of a demand and a snapshot."""

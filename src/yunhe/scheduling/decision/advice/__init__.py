@@ -1,0 +1,1 @@
+"""The smallest changes that would let a waiting demand run now."""

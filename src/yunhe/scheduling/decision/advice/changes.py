@@ -1,0 +1,279 @@
+"""Changes of a demand that would mend what one pool has against it: its rules, its limits and its kinds of node.
+
+A change is a demand asked differently, so that whether it helps can be decided rather than guessed; ``advice`` does. What is
+said of a number is what is asked with: it is rounded to how it is shown, towards the side that still fits.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from yunhe.kernel.money import MICROS, show_money
+from yunhe.kernel.units import parse_duration_s, show_duration
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.filter.rules import (
+    Question,
+    at_odds,
+    broken_rules,
+    lacking,
+    ready_after_s,
+    total_cost,
+    unlabelled,
+    untolerated,
+)
+from yunhe.scheduling.decision.model import Affinity, Alternative, Demand
+from yunhe.scheduling.decision.options import Option
+from yunhe.scheduling.decision.score.terms import term
+from yunhe.scheduling.perception.model import PoolFacts
+from yunhe.scheduling.perception.snapshot import NodeClass
+
+
+class Change(NamedTuple):
+    """One thing to ask for differently."""
+
+    what: str
+    """Which thing: of several changes of one thing only the least is worth saying."""
+    size: float
+    """The smaller, the nearer to what was asked."""
+    words: str
+    apply: Callable[[Demand], Demand]
+    because: str = "room"
+    """What the pool then has; empty where the words say it all."""
+    parts: int = 1
+    """How many things it is when counted one by one."""
+
+
+Recipe = tuple[Change, ...]
+"""Changes that are made together; none where nothing need change."""
+AS_IT_IS: Recipe = ()
+
+
+@dataclass(frozen=True)
+class Here:
+    """One alternative of a demand, put to one pool."""
+
+    demand: Demand
+    cycle: Cycle
+    alternative: int
+    pool: int
+
+    @cached_property
+    def option(self) -> Option:
+        """The alternative, scored in every pool."""
+        return self.cycle.appraiser.option(self.demand, self.alternative)
+
+    @property
+    def facts(self) -> PoolFacts:
+        """What is known of the pool."""
+        return self.cycle.snapshot.pools[self.pool]
+
+
+def changing(**fields: object) -> Callable[[Demand], Demand]:
+    """Return what asks for the same with other values of some fields."""
+    return lambda demand: msgspec.structs.replace(demand, **fields)
+
+
+# --- what a pool's rules ask for
+
+
+def rule_changes(here: Here) -> Recipe | None:
+    """Return what to give up so that the rules of the pool are kept; None where that is not the asker's to give."""
+    if here.pool not in here.option.refusals:
+        return AS_IT_IS
+    question = Question(
+        here.demand,
+        here.demand.alternatives[here.alternative],
+        here.facts,
+        here.pool,
+        here.cycle.snapshot,
+        here.cycle.groups,
+    )
+    rules = broken_rules(question)
+    if not rules and here.pool not in here.option.survey.refusals:
+        return None  # closed, as it has failed
+    found = [_allow(question, here.alternative, rule) for rule in rules]
+    return tuple([one for one in found if one is not None]) if None not in found else None
+
+
+def _allow(question: Question, alternative: int, rule: str) -> Change | None:
+    demand, facts = question.demand, question.pool
+    region = "" if facts.place is None else facts.place.region
+    level = None if facts.place is None else facts.place.level
+    if rule == "named":
+        return Change(rule, 0.3, f"allow pool {facts.name}", _naming(alternative, facts.name), "")
+    if rule == "tolerated":
+        return tolerate(demand, facts.taints)
+    if rule == "level":
+        levels = () if level is None else (*demand.levels, level)
+        return Change(
+            rule, 0.5, f"allow {f'level {level}' if level else 'any level'}", changing(levels=levels)
+        )
+    if rule == "able":
+        lacks = lacking(demand, facts)
+        powers = tuple([power for power in demand.powers if power not in lacks])
+        return Change(rule, 0.6, f"do without {' and '.join(lacks)}", changing(powers=powers))
+    if rule == "resident":
+        return allow_regions(demand, [region])
+    if rule == "together":
+        return let_be(at_odds(question))
+    return None
+
+
+def _naming(alternative: int, pool: str) -> Callable[[Demand], Demand]:
+    def apply(demand: Demand) -> Demand:
+        one = demand.alternatives[alternative]
+        named = msgspec.structs.replace(one, pools=(*one.pools, pool))
+        return with_alternative(demand, alternative, named)
+
+    return apply
+
+
+def with_alternative(demand: Demand, index: int, alternative: Alternative) -> Demand:
+    """Return *demand* with one of its alternatives replaced."""
+    alternatives = (*demand.alternatives[:index], alternative, *demand.alternatives[index + 1 :])
+    return msgspec.structs.replace(demand, alternatives=alternatives)
+
+
+def tolerate(demand: Demand, taints: tuple[str, ...]) -> Change:
+    """Say which taints to tolerate beside those that are."""
+    missing = [taint for taint in taints if untolerated((taint,), demand.tolerations) is not None]
+    words = f"tolerate {', '.join(missing)}"
+
+    def apply(demand: Demand) -> Demand:  # a pool and its nodes may each have some
+        return msgspec.structs.replace(demand, tolerations=(*demand.tolerations, *missing))
+
+    return Change("tolerated", 0.4, words, apply)
+
+
+def allow_regions(demand: Demand, regions: list[str]) -> Change:
+    """Say which regions to allow beside those that are; all, where it is not known which one it would be."""
+    new = sorted(set(regions))
+    if "" in new:
+        return Change("resident", 1.1, "allow any region", changing(residency=()))
+    words = f"allow region{'s' if len(new) > 1 else ''} {' and '.join(new)}"
+    return Change("resident", 0.9, words, changing(residency=(*demand.residency, *new)))
+
+
+def let_be(affinities: list[Affinity]) -> Change:
+    """Say which groups not to go by."""
+    words = " and ".join(
+        f"allow it {'beside' if one.apart else 'away from'} {one.group}" for one in affinities
+    )
+
+    def apply(demand: Demand) -> Demand:
+        kept = tuple([one for one in demand.affinity if one not in affinities])
+        return msgspec.structs.replace(demand, affinity=kept)
+
+    return Change("together", 0.7, words, apply, parts=len(affinities))
+
+
+# --- what kinds of node ask for
+
+
+def class_changes(demand: Demand, node_class: NodeClass) -> Recipe:
+    """Return what to give up so that nodes of a class may take *demand*."""
+    return tuple(_class_changes(demand, node_class))
+
+
+def _class_changes(demand: Demand, node_class: NodeClass) -> Iterator[Change]:
+    if demand.isa and node_class.isa not in demand.isa:
+        isa = (*demand.isa, node_class.isa) if node_class.isa else ()
+        words = f"allow {node_class.isa or 'any architecture'}"
+        yield Change("architecture", 0.6, words, changing(isa=isa))
+    if untolerated(node_class.taints, demand.tolerations) is not None:
+        yield tolerate(demand, node_class.taints)
+    missing = unlabelled(demand, node_class)
+    if missing:
+        where = tuple([wanted for wanted in demand.where if wanted not in missing])
+        words = f"do without {' and '.join(missing)}"
+        yield Change("labelled", 0.5, words, changing(where=where), parts=len(missing))
+
+
+# --- limits
+
+
+class Values(NamedTuple):
+    """What limits are held against; NaN where it is unknown."""
+
+    per_hour: float
+    in_all: float
+    ready_s: float
+    kept: float
+    latency_ms: float
+
+
+def values_in(option: Option, pool: int) -> Values:
+    """Return what the limits of a demand look at in one pool."""
+    table = option.table
+    return Values(
+        float(term(table, "cost_per_hour")[pool]),
+        float(total_cost(table)[pool]),
+        float(ready_after_s(table)[pool]),
+        1 - float(term(table, "risk")[pool]),
+        float(term(table, "latency_ms")[pool]),
+    )
+
+
+def limit_changes(demand: Demand, values: Values, taken_at: float) -> Recipe:
+    """Return how far every limit that is broken must move."""
+    return tuple(_limit_changes(demand, values, taken_at))
+
+
+def _limit_changes(demand: Demand, values: Values, taken_at: float) -> Iterator[Change]:
+    hourly, total = demand.budget_per_hour_micros, demand.budget_micros
+    if hourly is not None and not values.per_hour * MICROS <= hourly + 0.5:
+        yield _budget(values.per_hour, hourly, "/h", "budget_per_hour_micros")
+    if total is not None and not values.in_all * MICROS <= total + 0.5:
+        yield _budget(values.in_all, total, "", "budget_micros")
+    if demand.deadline_at is not None and values.ready_s > demand.deadline_at - taken_at:
+        yield _deadline(values.ready_s, taken_at)
+    wanted = demand.reliability_min
+    if wanted is not None and not values.kept >= wanted - 1e-12:
+        yield _reliability(wanted, values.kept)
+    most = demand.max_latency_ms
+    if most is not None and not values.latency_ms <= most:
+        yield _latency(most, values.latency_ms)
+
+
+def _budget(cost: float, budget_micros: int, per: str, name: str) -> Change:
+    if not np.isfinite(cost):
+        return Change(name, 1.5, f"no budget{per}", changing(**{name: None}), "room at an unknown price")
+    micros = round(cost * MICROS)
+    grid = MICROS // (100 if micros >= MICROS else 10_000)  # as it is shown
+    raised = -(-micros // grid) * grid
+    size = cost * MICROS / max(budget_micros, 1) - 1
+    return Change(name, size, f"a budget of {show_money(raised)}{per}", changing(**{name: raised}), "")
+
+
+def _deadline(ready_s: float, taken_at: float) -> Change:
+    later_s = ready_s
+    while parse_duration_s(show_duration(later_s)) < ready_s:
+        later_s = later_s * 1.005 + 0.05
+    words = f"a deadline {show_duration(later_s)} from now"
+    deadline_at = taken_at + parse_duration_s(show_duration(later_s)) + 0.001
+    return Change("timely", 0.5 + ready_s / 1e9, words, changing(deadline_at=deadline_at), "")
+
+
+def _reliability(wanted: float, kept: float) -> Change:
+    floor = math.floor(kept * 1e4 + 1e-6) / 1e4 if np.isfinite(kept) else 0.0
+    if floor <= 0:
+        lifted = changing(reliability_min=None)
+        return Change("reliable", 1.5, "no reliability asked for", lifted)
+    words = f"a reliability of {floor * 100:.4g} %"
+    return Change("reliable", 0.5 + wanted - kept, words, changing(reliability_min=floor), "")
+
+
+def _latency(most: float, latency_ms: float) -> Change:
+    if not np.isfinite(latency_ms):
+        lifted = changing(max_latency_ms=None)
+        return Change("reachable", 1.5, "any latency", lifted, "room at an unknown one")
+    ceiling = math.ceil(latency_ms - 1e-9)
+    size = latency_ms / max(most, 1e-9) - 1
+    return Change(
+        "reachable", size, f"a latency of {ceiling} ms", changing(max_latency_ms=float(ceiling)), ""
+    )

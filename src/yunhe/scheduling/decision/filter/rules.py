@@ -1,0 +1,294 @@
+"""The rules that say no: small, named, each with what it saw.
+
+Three kinds. Pool rules look at a pool as a whole. Node rules look at a class of nodes or at what runs on a node.
+Limits look at the terms of the score. Room on a node is judged last, by the kernels. A limit of law, money or
+reliability refuses what is unknown; a deadline refuses only what is known to be late.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from yunhe.kernel.money import MICROS, show_money
+from yunhe.kernel.units import show_duration
+from yunhe.scheduling.decision.model import Affinity, Alternative, Demand, Domain
+from yunhe.scheduling.decision.network.moving import Refusal
+from yunhe.scheduling.decision.network.routes import in_zone
+from yunhe.scheduling.decision.nodes.kernels import ByteArray, FloatArray, IntArray
+from yunhe.scheduling.decision.score.kernels import HOURS
+from yunhe.scheduling.decision.score.terms import HOUR_S, TERM_NAMES, term
+from yunhe.scheduling.perception.model import PoolFacts
+from yunhe.scheduling.perception.snapshot import NodeClass, Snapshot
+
+BoolArray = NDArray[np.bool_]
+Groups = Mapping[str, IntArray]
+
+
+class Question(NamedTuple):
+    """One alternative of a demand, put to one pool."""
+
+    demand: Demand
+    alternative: Alternative
+    pool: PoolFacts
+    row: int
+    snapshot: Snapshot
+    groups: Groups
+
+
+def _accepting(question: Question) -> str | None:
+    return None if question.pool.accepts else (question.pool.why_not or "does not take work now")
+
+
+def _named(question: Question) -> str | None:
+    wanted = question.alternative.pools
+    if not wanted or question.pool.name in wanted:
+        return None
+    return f"only {', '.join(wanted)} asked for"
+
+
+def _fresh(question: Question) -> str | None:
+    return "just failed here" if question.pool.id in question.demand.avoid_pools else None
+
+
+def _serving(question: Question) -> str | None:
+    only = question.pool.only_project
+    if only in (None, question.demand.project_id):
+        return None
+    return "serves another project only"
+
+
+def _resident(question: Question) -> str | None:
+    zone = question.demand.residency
+    region = "" if question.pool.place is None else question.pool.place.region
+    if in_zone(region, zone):
+        return None
+    return f"is in {region or 'an unknown region'}, must stay in {', '.join(zone)}"
+
+
+def _level(question: Question) -> str | None:
+    wanted = question.demand.levels
+    level = None if question.pool.place is None else question.pool.place.level
+    if not wanted or level in wanted:
+        return None
+    return f"is at level {level or 'unknown'}, {' or '.join(wanted)} asked for"
+
+
+def _tolerated(question: Question) -> str | None:
+    return untolerated(question.pool.taints, question.demand.tolerations)
+
+
+def _able(question: Question) -> str | None:
+    for power in lacking(question.demand, question.pool):
+        return f"has no {power}: {question.pool.missing.get(power) or 'whether it could is not known'}"
+    return None
+
+
+def _together(question: Question) -> str | None:
+    for affinity in at_odds(question):
+        where = "this pool" if affinity.over is Domain.POOL else "this region"
+        return f"{affinity.group} {'runs' if affinity.apart else 'does not run'} in {where}"
+    return None
+
+
+def at_odds(question: Question) -> list[Affinity]:
+    """Return the affinities over pools or regions that the pool does not agree with."""
+    wanted = [affinity for affinity in question.demand.affinity if affinity.over is not Domain.NODE]
+    return [affinity for affinity in wanted if _runs_in(question, affinity) == affinity.apart]
+
+
+POOL_RULES: tuple[tuple[str, Callable[[Question], str | None]], ...] = (
+    ("accepting", _accepting),
+    ("named", _named),
+    ("fresh", _fresh),
+    ("serving", _serving),
+    ("resident", _resident),
+    ("level", _level),
+    ("tolerated", _tolerated),
+    ("able", _able),
+    ("together", _together),
+)
+
+
+def pool_refusal(question: Question) -> Refusal | None:
+    """Return the first pool rule's no."""
+    for name, rule in POOL_RULES:
+        detail = rule(question)
+        if detail is not None:
+            return Refusal(name, detail)
+    return None
+
+
+def broken_rules(question: Question) -> list[str]:
+    """Return the names of all pool rules that say no, not of the first alone."""
+    return [name for name, rule in POOL_RULES if rule(question) is not None]
+
+
+def lacking(demand: Demand, pool: PoolFacts) -> list[str]:
+    """Return the powers that *demand* needs and the engine of *pool* does not have."""
+    return [power for power in demand.powers if power not in pool.powers]
+
+
+def untolerated(taints: tuple[str, ...], tolerations: tuple[str, ...]) -> str | None:
+    """Return a taint that no toleration covers; ``key`` tolerates every value of it, ``*`` everything."""
+    for taint in taints:
+        if not {taint, taint.partition("=")[0], "*"}.intersection(tolerations):
+            return f"is tainted {taint}, which is not tolerated"
+    return None
+
+
+def _runs_in(question: Question, affinity: Affinity) -> bool:
+    rows = question.groups.get(affinity.group)
+    if rows is None:
+        return False
+    pools = set(question.snapshot.node_pool[rows].tolist())
+    if affinity.over is Domain.POOL:
+        return question.row in pools
+    regions = {_region(question.snapshot.pools[pool]) for pool in pools}
+    return _region(question.pool) in regions - {""}
+
+
+def _region(pool: PoolFacts) -> str:
+    return "" if pool.place is None else pool.place.region
+
+
+def class_refusal(demand: Demand, node_class: NodeClass) -> Refusal | None:
+    """Return why nodes of a class cannot take *demand*, however empty they are."""
+    if demand.isa and node_class.isa not in demand.isa:
+        return Refusal(
+            "architecture", f"is {node_class.isa or 'unknown'}, {' or '.join(demand.isa)} asked for"
+        )
+    taint = untolerated(node_class.taints, demand.tolerations)
+    if taint is not None:
+        return Refusal("tolerated", taint)
+    for wanted in unlabelled(demand, node_class):
+        key = _label(wanted)[0]
+        has = dict(node_class.labels).get(key, "unset")
+        return Refusal("labelled", f"has {key}={has}, {wanted} asked for")
+    return None
+
+
+def unlabelled(demand: Demand, node_class: NodeClass) -> list[str]:
+    """Return what *demand* asks of labels and nodes of a class do not have."""
+    labels = dict(node_class.labels)
+    return [
+        wanted
+        for wanted in demand.where
+        for key, differs, value in [_label(wanted)]
+        if (labels.get(key) == value) == (differs == "!=")
+    ]
+
+
+def _label(wanted: str) -> tuple[str, str, str]:
+    return wanted.partition("!=") if "!=" in wanted else wanted.partition("=")
+
+
+def classes_ok(demand: Demand, snapshot: Snapshot) -> ByteArray:
+    """Return, class by class, whether its nodes may take *demand*."""
+    return np.array([class_refusal(demand, one) is None for one in snapshot.classes], dtype=np.uint8)
+
+
+def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
+    """Return, node by node, whether what runs there allows *demand*; empty where nothing is asked of that."""
+    wanted = [affinity for affinity in demand.affinity if affinity.over is Domain.NODE]
+    if not wanted:
+        return np.zeros(0, dtype=np.uint8)
+    ok = np.ones(len(snapshot.node_ids), dtype=np.uint8)
+    for affinity in wanted:
+        runs = np.zeros(len(snapshot.node_ids), dtype=np.uint8)
+        rows = groups.get(affinity.group)
+        if rows is not None:
+            runs[rows] = 1
+        ok &= runs ^ 1 if affinity.apart else runs
+    return ok
+
+
+class Limit(NamedTuple):
+    """A limit on terms: its name, where it is broken, and how to say so of one pool."""
+
+    rule: str
+    broken: BoolArray
+    values: FloatArray
+    text: Callable[[float], str]
+
+    def say(self, pool: int) -> str:
+        """Say what *pool* has and what was asked for."""
+        return self.text(float(self.values[pool]))
+
+
+def limits_of(demand: Demand, table: FloatArray, taken_at: float) -> list[Limit]:
+    """Return every limit the demand sets, judged for each pool."""
+    limits = [*_budgets(demand, table)]
+    if demand.deadline_at is not None:
+        limits.append(_deadline(demand.deadline_at - taken_at, table))
+    if demand.reliability_min is not None:
+        limits.append(_reliability(demand.reliability_min, 1 - term(table, "risk")))
+    if demand.max_latency_ms is not None:
+        limits.append(_latency(demand.max_latency_ms, term(table, "latency_ms")))
+    return limits
+
+
+def _deadline(left_s: float, table: FloatArray) -> Limit:
+    ready_s = ready_after_s(table)
+    due = show_duration(max(left_s, 0.0))
+
+    def text(value: float) -> str:
+        return f"done in ~{show_duration(value)}, due in {due}"
+
+    return Limit("timely", ready_s > left_s, ready_s, text)
+
+
+def _reliability(wanted: float, kept: FloatArray) -> Limit:
+    def text(value: float) -> str:
+        known = "unknown how" if np.isnan(value) else f"{value * 100:.4g} %"
+        return f"{known} sure to finish, {wanted * 100:.4g} % asked for"
+
+    return Limit("reliable", ~(kept >= wanted - 1e-12), kept, text)
+
+
+def _latency(most: float, latency: FloatArray) -> Limit:
+    def text(value: float) -> str:
+        return f"{'latency unknown' if np.isnan(value) else f'{value:.0f} ms away'}, {most:g} ms allowed"
+
+    return Limit("reachable", ~(latency <= most), latency, text)
+
+
+def _budgets(demand: Demand, table: FloatArray) -> Iterator[Limit]:
+    if demand.budget_per_hour_micros is not None:
+        yield _budget(demand.budget_per_hour_micros, term(table, "cost_per_hour"), "/h")
+    if demand.budget_micros is not None:
+        yield _budget(demand.budget_micros, total_cost(table), " in all")
+
+
+def _budget(budget_micros: int, cost: FloatArray, per: str) -> Limit:
+    def text(value: float) -> str:
+        shown = "price unknown" if np.isnan(value) else f"{show_money(round(value * MICROS))}{per}"
+        return f"{shown}, over the budget of {show_money(budget_micros)}{per}"
+
+    return Limit("affordable", ~(cost * MICROS <= budget_micros + 0.5), cost, text)
+
+
+def left_for_moves(demand: Demand, table: FloatArray, taken_at: float) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds and the money that deadline and budget leave for moving data, pool by pool."""
+    without = table.copy()
+    without[TERM_NAMES.index("data_s")] = without[TERM_NAMES.index("data_cost")] = 0.0
+    seconds, money = np.full(table.shape[1], np.inf), np.full(table.shape[1], np.inf)
+    if demand.deadline_at is not None:
+        seconds = demand.deadline_at - taken_at - ready_after_s(without)
+    if demand.budget_micros is not None:
+        money = (demand.budget_micros + 0.5) / MICROS - total_cost(without)
+    return seconds, money
+
+
+def ready_after_s(table: FloatArray) -> FloatArray:
+    """Return when work would be done; what is unknown counts as nothing."""
+    parts = (term(table, "wait_s"), term(table, "data_s"), table[HOURS] * HOUR_S, term(table, "external_s"))
+    return np.nansum(np.stack(parts), axis=0)
+
+
+def total_cost(table: FloatArray) -> FloatArray:
+    """Return what a placement costs in all: running, data, power, and what is added from outside."""
+    return term(table, "cost_per_hour") * table[HOURS] + sum(
+        term(table, name) for name in ("data_cost", "energy_cost", "external_cost")
+    )

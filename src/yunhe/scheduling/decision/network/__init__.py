@@ -1,0 +1,1 @@
+"""Routes, transfers and traffic: what a placement moves over the network."""

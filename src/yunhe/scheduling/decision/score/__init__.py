@@ -1,0 +1,1 @@
+"""The terms of the score, and what each policy makes of them."""

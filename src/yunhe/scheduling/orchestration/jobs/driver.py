@@ -1,0 +1,156 @@
+"""The driver: holds leases on jobs and takes each from its intent to its end, one step after another."""
+
+import logging
+
+import anyio
+import sqlalchemy as sa
+from anyio.abc import TaskGroup
+
+from yunhe.kernel.errors import FencedError
+from yunhe.kernel.ids import AllocationId, JobId
+from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.steps import RETRY_S, SLOW_RETRY_S, Drive, Means, Steps
+from yunhe.scheduling.orchestration.jobs.store import Held
+from yunhe.scheduling.orchestration.jobs.tables import JOBS
+from yunhe.scheduling.orchestration.jobs.watcher import Watcher
+from yunhe.storage import leases
+
+LEASE_S = 15.0
+HEARTBEAT_S = 4.0
+CLAIM_LIMIT = 100
+
+DRIVEN = tuple(state for state in JobState if state not in FINAL and state is not JobState.PENDING)
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """Drives every job whose lease this process holds."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._drives: dict[JobId, Drive] = {}
+        self._jobs_of: dict[AllocationId, JobId] = {}
+        self._watcher = Watcher(means.plugins, self._poke_allocation)
+        steps = Steps(means, self._watcher)
+        self._steps = {
+            JobState.STARTING: steps.start,
+            JobState.RUNNING: steps.watch,
+            JobState.STOPPING: steps.stop,
+            JobState.FINISHING: steps.finish,
+            JobState.UNKNOWN: steps.settle,
+            JobState.PREEMPTED: steps.settle,
+        }
+        self._tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Drive until cancelled, then let go so that others may take over at once."""
+        async with leases.held_until_end(self._means.database, JOBS, self._means.owner):
+            try:
+                async with anyio.create_task_group() as tasks:
+                    self._tasks = tasks
+                    tasks.start_soon(self._claim_forever)
+                    tasks.start_soon(self._heartbeat_forever)
+            finally:
+                self._tasks = None
+
+    def take(self, job_id: JobId, token: int) -> None:
+        """Begin to drive a job whose lease was just won; one that is driven already goes on with the new token."""
+        drive = self._drives.get(job_id)
+        if drive is not None:
+            drive.token = token
+        elif self._tasks is not None:
+            self._drives[job_id] = Drive(token)
+            self._tasks.start_soon(self._drive, job_id)
+
+    def poke(self, job_id: JobId) -> None:
+        """Say that there is news of a job."""
+        drive = self._drives.get(job_id)
+        if drive is not None:
+            drive.news.set()
+
+    def _poke_allocation(self, allocation_id: AllocationId) -> None:
+        job_id = self._jobs_of.get(allocation_id)
+        if job_id is not None:
+            self.poke(job_id)
+
+    async def _claim_forever(self) -> None:
+        """Take over jobs that nobody drives: after a restart, or when another process died."""
+        driven = sa.select(JOBS.c.id).where(JOBS.c.state.in_(DRIVEN)).order_by(JOBS.c.id).limit(CLAIM_LIMIT)
+        while True:
+            now = self._means.clock()
+            rows = await self._means.database.write(
+                lambda c, n=now: leases.claim(c, JOBS, driven, owner=self._means.owner, now=n, ttl_s=LEASE_S)
+            )
+            for row in rows:
+                self.take(JobId(row.id), row.lease_token)
+            await anyio.sleep(0 if len(rows) == CLAIM_LIMIT else HEARTBEAT_S / 2)
+
+    async def _heartbeat_forever(self) -> None:
+        undriven: set[str] = set()
+        while True:
+            await anyio.sleep(HEARTBEAT_S)
+            now = self._means.clock()
+            if not self._drives:
+                continue
+            held = await self._means.database.write(
+                lambda c, n=now: leases.keep(c, JOBS, owner=self._means.owner, now=n, ttl_s=LEASE_S)
+            )
+            # A lease without a drive would be kept for ever; one that was just won gets its drive in a moment.
+            lost = undriven & held - self._drives.keys()
+            undriven = held - self._drives.keys()
+            if lost:
+                await self._means.database.write(
+                    lambda c, ids=lost: leases.let_go(c, JOBS, owner=self._means.owner, ids=ids)
+                )
+
+    async def _drive(self, job_id: JobId) -> None:
+        drive = self._drives[job_id]
+        try:
+            while (held := await self._load(job_id, drive)) is not None:
+                if drive.allocation_id != held.allocation_id:
+                    self._leave(drive)
+                    self._follow(held, drive)
+                await self._step(held, drive)
+        finally:
+            del self._drives[job_id]
+            self._leave(drive)
+
+    async def _load(self, job_id: JobId, drive: Drive) -> Held | None:
+        """Return the job if its lease still stands and there is something to do."""
+        while True:
+            token = drive.token
+            held = await self._means.database.read(lambda c, t=token: store.read_held(c, job_id, t))
+            if held is not None and held.state in self._steps:
+                return held
+            if (
+                drive.token == token
+            ):  # otherwise it was placed again meanwhile, and is ours with the new token
+                return None
+
+    def _follow(self, held: Held, drive: Drive) -> None:
+        """Hear of the job's allocation; a job that was placed again has another, perhaps on another pool."""
+        drive.allocation_id, drive.pool_id = held.allocation_id, held.pool_id
+        drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
+        drive.metered_at = self._means.clock()
+        self._jobs_of[held.allocation_id] = held.job_id
+        if self._tasks is not None:
+            self._watcher.want(self._tasks, held.pool_id)
+
+    def _leave(self, drive: Drive) -> None:
+        if drive.allocation_id is not None and drive.pool_id is not None:
+            del self._jobs_of[drive.allocation_id]
+            self._watcher.unwant(drive.pool_id)
+            drive.allocation_id = drive.pool_id = None
+
+    async def _step(self, held: Held, drive: Drive) -> None:
+        try:
+            await self._steps[held.state](held, drive)
+        except FencedError:
+            log.info("lease has passed to another holder", extra={"job": held.job_id})
+            await drive.wait(RETRY_S)
+        except Exception:
+            # The row is as it was: the same step is tried again.
+            log.exception("step failed, will be repeated", extra={"job": held.job_id, "state": held.state})
+            await drive.wait(SLOW_RETRY_S)

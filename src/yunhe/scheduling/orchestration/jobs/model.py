@@ -1,0 +1,120 @@
+"""The nouns of running: what orchestration is ordered to run, and what it tells of it."""
+
+import msgspec
+
+from yunhe.control.plugins.model import Meters, Mount, Step
+from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
+from yunhe.kernel.resources import Resources
+from yunhe.scheduling.decision.model import Decision, Demand
+from yunhe.scheduling.orchestration.jobs.states import JobState
+
+__all__ = [  # with the words of the contract that trading speaks too
+    "Attempt",
+    "Explanation",
+    "Job",
+    "JobFilter",
+    "JobOrder",
+    "JobPage",
+    "LogPiece",
+    "Meters",
+    "Mount",
+    "Step",
+]
+
+
+class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything needed to run a demand: what trading hands down to scheduling."""
+
+    demand: Demand
+    name: str
+    submitted_by: str
+    steps: tuple[Step, ...]
+    image: str = ""
+    """Container image to run in; empty: none, the pool's own system."""
+    envs: dict[str, str] = {}
+    sealed_secrets: dict[str, str] = {}
+    """Encrypted by the platform's vault; opened only on the way to the engine."""
+    mounts: tuple[Mount, ...] = ()
+    outputs: tuple[str, ...] = ()
+    retries: int = 0
+    timeout_s: float | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One allocation of a job: a decision made real on a pool."""
+
+    allocation_id: AllocationId
+    number: int
+    pool_id: PoolId
+    pool_name: str
+    node_id: NodeId
+    resources: Resources
+    over: bool = False
+    """Ended, with its log and outputs brought home."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    ending: str = ""
+    detail: str = ""
+    meters: Meters = Meters()
+    log_bytes: int = 0
+    """How much of its output is kept here already."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of a task."""
+
+    id: JobId
+    name: str
+    project_id: ProjectId
+    submitted_by: str
+    state: JobState
+    reason: str = ""
+    """Why it is in this state, in a sentence."""
+    submitted_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+    demand: Demand
+    retries: int = 0
+    outputs_blob: BlobId | None = None
+    log_bytes: int = 0
+    stop_requested: bool = False
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some jobs, newest first, and where to go on."""
+
+    jobs: tuple[Job, ...]
+    next_cursor: str | None = None
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which jobs to list."""
+
+    projects: tuple[ProjectId, ...] | None = None
+    """None: every project."""
+    ids: tuple[JobId, ...] = ()
+    states: tuple[JobState, ...] = ()
+    name: str = ""
+    pool_id: PoolId | None = None
+    cursor: str | None = None
+    limit: int = 50
+
+
+class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """Some output of an attempt; ``attempt`` and ``offset`` say where to resume after it."""
+
+    attempt: int
+    offset: int
+    data: bytes
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is where it is, or why it waits."""
+
+    job: Job
+    decision: Decision | None
+    decided_at: float | None
+    waiting_s: float = 0.0

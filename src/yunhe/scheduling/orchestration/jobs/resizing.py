@@ -1,0 +1,108 @@
+"""Changing a running job's size: room first, then the pool, then the books."""
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
+from yunhe.kernel.ids import JobId, NodeId, ProjectId
+from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import show_cpu, show_memory
+from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED
+from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, NODES
+from yunhe.storage import leases, outbox
+from yunhe.storage.database import Database, insert_if_missing
+
+
+def intend(
+    connection: Connection, job_id: JobId, wanted: Resources, totals: dict[NodeId, Resources], now: float
+) -> ProjectId:
+    """Write down that a job shall have *wanted*, and hold the room for it; zero in a dimension keeps it.
+
+    Return the job's project.
+    """
+    job = store.read_job(connection, job_id)
+    if job.state is not JobState.RUNNING:
+        raise ConflictError(
+            f"Job {job_id} is {job.state}; only a running job can be resized.",
+            remedy="Change resources in the task and run it again.",
+        )
+    attempt = job.attempts[-1]
+    target = Resources(
+        cpu_millis=wanted.cpu_millis or attempt.resources.cpu_millis,
+        memory_mib=wanted.memory_mib or attempt.resources.memory_mib,
+        disk_mib=attempt.resources.disk_mib,
+        accelerators=attempt.resources.accelerators,
+    )
+    held = _larger(target, attempt.resources)
+    insert_if_missing(connection, NODES, id=attempt.node_id)
+    connection.execute(sa.select(NODES.c.id).where(NODES.c.id == attempt.node_id).with_for_update())
+    others = store.promised(connection, [attempt.node_id])[attempt.node_id]
+    total = totals.get(attempt.node_id, Resources())
+    grown = attempt.resources.shortfall(held)
+    short = total.shortfall(others.plus(grown))
+    if short.cpu_millis or short.memory_mib:
+        cores = [f"{show_cpu(short.cpu_millis)} cores"] if short.cpu_millis else []
+        memory = [show_memory(short.memory_mib)] if short.memory_mib else []
+        node = attempt.node_id.rpartition("/")[2]
+        raise ConflictError(
+            f"Node {node} has no room for that: it lacks {' and '.join(cores + memory)}.",
+            remedy="Ask for less, or stop something there.",
+        )
+    ordered = connection.execute(
+        JOBS.update()
+        .where(JOBS.c.id == job_id, JOBS.c.state == JobState.RUNNING)
+        .values(resize_to=msgspec.json.encode(target), resize_problem="")
+    )
+    if not ordered.rowcount:
+        raise ConflictError(
+            f"Job {job_id} has just ended.", remedy="Change resources in the task and run it again."
+        )
+    store.update_allocation(connection, attempt.allocation_id, held=msgspec.json.encode(held))
+    outbox.append(connection, JOB_ASKED, job_id, now, {"resize": True})
+    return job.project_id
+
+
+async def carry_out(database: Database, plugins: Plugins, held: store.Held, now: float) -> None:
+    """Have the pool change the limits, and write what came of it."""
+    target = held.resize_to
+    if target is None:
+        return
+    failpoint("resize-before-call")
+    try:
+        await plugins.resize(held.pool_id, held.allocation_id, held.token, target)
+        failpoint("resize-after-call")
+    except (FencedError, PoolUnreachableError):
+        raise
+    except YunheError as error:
+        problem = str(error)
+        await database.write(lambda c: _apply(c, held, held.resources, now, problem=problem))
+        return
+    await database.write(lambda c: _apply(c, held, target, now, problem=""))
+
+
+def _apply(
+    connection: Connection, held: store.Held, resources: Resources, now: float, *, problem: str
+) -> None:
+    # The reading closes the stretch at the old size, so that the reservation is billed at what it was.
+    row = connection.execute(
+        sa.select(ALLOCATIONS.c.meters).where(ALLOCATIONS.c.id == held.allocation_id)
+    ).one()
+    store.meter(connection, held, msgspec.json.decode(row.meters, type=type(held.meters)), now, final=False)
+    encoded = msgspec.json.encode(resources)
+    store.update_allocation(connection, held.allocation_id, resources=encoded, held=encoded)
+    leases.apply(connection, JOBS, held.job_id, held.token, resize_to=None, resize_problem=problem)
+    store.tell(connection, held.job_id, held.order.demand.project_id, JobState.RUNNING, now)
+
+
+def _larger(a: Resources, b: Resources) -> Resources:
+    return Resources(
+        cpu_millis=max(a.cpu_millis, b.cpu_millis),
+        memory_mib=max(a.memory_mib, b.memory_mib),
+        disk_mib=max(a.disk_mib, b.disk_mib),
+        accelerators=a.accelerators,
+    )

@@ -1,0 +1,380 @@
+"""The steps of driving a job: one method per state, each level-triggered and repeatable.
+
+A step reads nothing but the held row, calls the pool with the allocation's ID and the lease's token, and writes what
+came of it guarded by that token. Killing the process between any two lines loses nothing: the next holder reads the
+same row and repeats the same step with a higher token.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
+from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.units import MIB
+from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.orchestration.jobs import collect, resizing, store
+from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN, Attempted, Outcome, first_state, settle
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.store import AllocationState, Held
+from yunhe.scheduling.orchestration.jobs.tables import JOBS
+from yunhe.scheduling.orchestration.jobs.watcher import Watcher
+from yunhe.storage import leases
+from yunhe.storage.database import Database
+from yunhe.storage.notices import Notices
+from yunhe.storage.vault import Vault
+
+CHECK_S = 5.0
+METER_S = 60.0
+RETRY_S = 1.0
+SLOW_RETRY_S = 5.0
+PLACEMENT_TRIES = 5
+REFUSED_PAUSE_S = 1.0
+"""After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
+
+REFUSED = "refused"
+
+NOBODYS: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
+
+log = logging.getLogger(__name__)
+
+
+class Means(NamedTuple):
+    """What the steps work with."""
+
+    database: Database
+    plugins: Plugins
+    vault: Vault
+    notices: Notices
+    clock: Clock
+    owner: str
+    room_freed: Callable[[], None]
+
+
+class Drive:
+    """A job being driven by this process."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.news = anyio.Event()
+        self.allocation_id: AllocationId | None = None
+        """The allocation that is followed, and below it the pool that is watched for it."""
+        self.pool_id: PoolId | None = None
+        self.begun_at_look = 0
+        self.metered_at = 0.0
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for news of the job, at most *seconds*."""
+        with anyio.move_on_after(seconds):
+            await self.news.wait()
+        self.news = anyio.Event()
+
+
+class Steps:
+    """What to do with a held job in each state."""
+
+    def __init__(self, means: Means, watcher: Watcher) -> None:
+        self._means = means
+        self._watcher = watcher
+
+    async def _change(self, held: Held, state: JobState, **values: Any) -> None:
+        now = self._means.clock()
+        await self._means.database.write(lambda c: store.change(c, held, state, now, **values))
+        self._means.notices.poke()
+
+    async def start(self, held: Held, drive: Drive) -> None:
+        """Send the allocation to its pool until the pool has it, or has refused it; then wait until it runs."""
+        if held.stop_requested:
+            await self._change(held, JobState.STOPPING)
+        elif held.launched:
+            await self._await_running(held, drive)
+        else:
+            await self._launch(held, drive)
+
+    async def _launch(self, held: Held, drive: Drive) -> None:
+        order = self._launch_order(held)
+        failpoint("launch-before-call")
+        try:
+            await self._means.plugins.launch(held.pool_id, order, held.order.mounts)
+        except PoolUnreachableError as error:
+            await self._say(held, f"the pool does not answer: {error.problem}")
+            await drive.wait(RETRY_S)
+            return
+        except FencedError:
+            raise
+        except YunheError as error:
+            if not await self._pool_removed(held):
+                await self._refused(held, error)
+            return
+        # Only a look that begins from here on must know the allocation.
+        drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
+        failpoint("launch-after-call")
+
+        def launched(connection: Connection) -> None:
+            leases.apply(connection, JOBS, held.job_id, held.token, reason="")
+            store.update_allocation(connection, held.allocation_id, state=AllocationState.LAUNCHED)
+
+        await self._means.database.write(launched)
+        failpoint("launch-after-record")
+
+    async def _await_running(self, held: Held, drive: Drive) -> None:
+        """Follow an allocation the pool has taken until it runs: the pool may have a queue of its own."""
+        if await self._ended(held, drive):
+            return
+        seen = self._watcher.seen(held.pool_id, held.allocation_id)
+        if seen is None or seen.phase not in (Phase.RUNNING, Phase.PAUSED):
+            await drive.wait(CHECK_S)
+            return
+        now = self._means.clock()
+        started_at = seen.started_at or now
+
+        def runs(connection: Connection) -> None:
+            store.change(connection, held, JobState.RUNNING, now, reason="", started_at=started_at)
+            store.update_allocation(connection, held.allocation_id, started_at=started_at)
+
+        await self._means.database.write(runs)
+        self._means.notices.poke()
+
+    def _launch_order(self, held: Held) -> LaunchOrder:
+        order = held.order
+        return LaunchOrder(
+            allocation_id=held.allocation_id,
+            token=held.token,
+            project_id=order.demand.project_id,
+            node_id=held.node_id,
+            resources=held.resources,
+            steps=order.steps,
+            image=order.image,
+            envs={**order.envs, "YUNHE_JOB_ID": held.job_id, "YUNHE_ATTEMPT": str(held.number)},
+            secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
+            timeout_s=order.timeout_s,
+            disk_limit_bytes=held.resources.disk_mib * MIB or None,
+            outputs=order.outputs,
+        )
+
+    async def _refused(self, held: Held, error: YunheError) -> None:
+        """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while, a few times."""
+        now = self._means.clock()
+
+        def write(connection: Connection) -> None:
+            ended: dict[str, Any] = {"ended_at": now, "ending": REFUSED, "detail": str(error)}
+            store.update_guarded(connection, held, state=AllocationState.ENDED, **ended)
+            refused_by = store.pools_of_attempts(connection, held.job_id, REFUSED)
+            reason = f"the pool refused it: {error}"
+            if len(refused_by) >= PLACEMENT_TRIES:
+                pending = msgspec.structs.replace(held, state=JobState.PENDING)
+                store.change(
+                    connection, pending, JobState.FAILED, now, reason=reason, ended_at=now, **NOBODYS
+                )
+                return
+            store.change(
+                connection,
+                held,
+                JobState.PENDING,
+                now,
+                reason=reason,
+                avoid_pools=msgspec.json.encode(sorted(set(refused_by))),
+                due_at=now + REFUSED_PAUSE_S * (2 ** len(refused_by) // 4),
+                **NOBODYS,
+            )
+
+        await self._means.database.write(write)
+        self._means.notices.poke()
+        self._means.room_freed()
+
+    async def _say(self, held: Held, reason: str) -> None:
+        await self._means.database.write(
+            lambda c: leases.apply(c, JOBS, held.job_id, held.token, reason=reason)
+        )
+
+    async def watch(self, held: Held, drive: Drive) -> None:
+        """Follow a running allocation until it ends, somebody asks for something, or it is time to look anyway."""
+        if held.stop_requested:
+            await self._change(held, JobState.STOPPING)
+            return
+        if await self._ended(held, drive):
+            return
+        if held.resize_to is not None:
+            await self._resize(held, drive)
+            return
+        await drive.wait(CHECK_S)
+        seen = self._watcher.seen(held.pool_id, held.allocation_id)
+        if seen is not None and seen.phase in (Phase.RUNNING, Phase.PAUSED):
+            await self._meter(held, seen, drive)
+            await self._keep_logs(held, seen)
+
+    async def _resize(self, held: Held, drive: Drive) -> None:
+        try:
+            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
+        except PoolUnreachableError:
+            await drive.wait(RETRY_S)
+        self._means.notices.poke()
+
+    async def stop(self, held: Held, drive: Drive) -> None:
+        """Tell the pool to end the allocation, until it has."""
+        failpoint("stop-before-call")
+        try:
+            await self._means.plugins.stop(held.pool_id, held.allocation_id, held.token)
+            failpoint("stop-after-call")
+            known = (await self._means.plugins.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
+        except PoolUnreachableError as error:
+            await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
+            await drive.wait(RETRY_S)
+            return
+        except NotFoundError as error:
+            await self._end(held, ending=UNKNOWN, detail=error.problem)
+            return
+        if not held.launched and held.allocation_id not in {seen.allocation_id for seen in known}:
+            # The stop has left its mark: an allocation the pool does not know now will never run there.
+            await self._end(held, ending=Ending.STOPPED, detail="never started")
+        elif not await self._ended(held, drive):
+            await drive.wait(RETRY_S)
+
+    async def _ended(self, held: Held, drive: Drive) -> bool:
+        """Write the end down if the pool has told of it."""
+        seen = self._watcher.seen(held.pool_id, held.allocation_id)
+        if seen is None:
+            gone = self._watcher.surely_gone(
+                held.pool_id, held.allocation_id, begun_at_look=drive.begun_at_look
+            )
+            if held.launched and gone:
+                await self._end(held, ending=UNKNOWN, detail="the pool no longer knows it")
+                return True
+            return await self._pool_removed(held)
+        if seen.phase is Phase.EXITED:
+            await self._end(held, ending=seen.ending or Ending.DONE, detail=_detail(seen), seen=seen)
+            return True
+        if seen.phase is Phase.UNKNOWN:
+            await self._end(held, ending=UNKNOWN, detail=seen.detail, seen=seen)
+            return True
+        return False
+
+    async def _pool_removed(self, held: Held) -> bool:
+        try:
+            await self._means.plugins.pool(held.pool_id)
+        except NotFoundError as error:
+            await self._end(held, ending=UNKNOWN, detail=error.problem)
+            return True
+        return False
+
+    async def _end(self, held: Held, *, ending: str, detail: str, seen: Observed | None = None) -> None:
+        now = self._means.clock()
+
+        def write(connection: Connection) -> None:
+            # A resize that was ordered and not carried out is over too: the next attempt has its own size.
+            late = {"resize_problem": "it ended first"} if held.resize_to is not None else {}
+            store.change(connection, held, JobState.FINISHING, now, reason="", resize_to=None, **late)
+            values: dict[str, Any] = {"ending": ending, "detail": detail, "ended_at": now}
+            if seen is not None:
+                values |= {
+                    "state": AllocationState.LAUNCHED,  # also where we died between the launch and its record
+                    "exit_code": seen.exit_code,
+                    "meters": msgspec.json.encode(seen.meters),
+                    "ended_at": seen.ended_at or now,
+                }
+                if seen.started_at is not None:
+                    values["started_at"] = seen.started_at
+                    if held.state is JobState.STARTING:  # over before anybody saw it run
+                        leases.apply(connection, JOBS, held.job_id, held.token, started_at=seen.started_at)
+            store.update_allocation(connection, held.allocation_id, **values)
+
+        failpoint("exit-before-record")
+        await self._means.database.write(write)
+        failpoint("exit-after-record")
+        self._means.notices.poke()
+
+    async def _meter(self, held: Held, seen: Observed, drive: Drive) -> None:
+        """Keep the counters; once a minute let them be billed."""
+        now = self._means.clock()
+        bill = now - drive.metered_at >= METER_S and seen.meters.wall_ms > 0
+        if bill:
+            drive.metered_at = now
+
+        def write(connection: Connection) -> None:
+            store.update_guarded(connection, held, meters=msgspec.json.encode(seen.meters))
+            if bill:
+                store.meter(connection, held, seen.meters, now, final=False)
+
+        await self._means.database.write(write)
+
+    async def _keep_logs(self, held: Held, seen: Observed) -> None:
+        if seen.log_bytes > held.log_bytes:
+            try:
+                await collect.bring_logs(self._means.database, self._means.plugins, held)
+            except PoolUnreachableError:
+                log.info("log waits on the pool", extra={"job": held.job_id})
+
+    async def finish(self, held: Held, drive: Drive) -> None:
+        """Bring everything home, then write the end, the last meter reading and what follows in one transaction."""
+        try:
+            await collect.bring_logs(self._means.database, self._means.plugins, held)
+            failpoint("finish-after-logs")
+            held = await collect.bring_outputs(self._means.database, self._means.plugins, held)
+            failpoint("finish-after-outputs")
+        except PoolUnreachableError as error:
+            await self._say(held, f"ended; its log and outputs wait on the pool: {error.problem}")
+            await drive.wait(SLOW_RETRY_S)
+            return
+        except FencedError:
+            raise
+        except YunheError as error:
+            log.warning("log or outputs are lost", extra={"job": held.job_id, "problem": str(error)})
+        now = self._means.clock()
+        attempt = _attempted(held)
+        state = first_state(attempt)
+
+        def write(connection: Connection) -> None:
+            store.update_guarded(connection, held, state=AllocationState.ENDED)
+            store.meter(connection, held, held.meters, now, final=True)
+            if state in (JobState.UNKNOWN, JobState.PREEMPTED):
+                store.change(connection, held, state, now, reason=held.detail)
+            else:
+                _settle(connection, held, settle(attempt), now)
+            failpoint("final-before-commit")
+
+        await self._means.database.write(write)
+        failpoint("final-after-commit")
+        self._means.notices.poke()
+        self._means.room_freed()
+
+    async def settle(self, held: Held, drive: Drive) -> None:
+        """Let the retry policy say what follows an attempt that was preempted or is unknown."""
+        now = self._means.clock()
+        failpoint("settle-before-commit")
+        await self._means.database.write(lambda c: _settle(c, held, settle(_attempted(held)), now))
+        failpoint("settle-after-commit")
+        self._means.notices.poke()
+        self._means.room_freed()
+
+
+def _settle(connection: Connection, held: Held, outcome: Outcome, now: float) -> None:
+    values: dict[str, Any] = {"reason": outcome.reason, **NOBODYS}
+    if outcome.state in FINAL:
+        values |= {"ended_at": now, "exit_code": held.exit_code}
+    else:
+        used = 1 if outcome.uses_retry else 0
+        values |= {"retries_left": held.retries_left - used, "outputs_blob": None}
+    store.change(connection, held, outcome.state, now, **values)
+
+
+def _attempted(held: Held) -> Attempted:
+    return Attempted(
+        ending=held.ending,
+        exit_code=held.exit_code,
+        detail=held.detail,
+        timeout_s=held.order.timeout_s,
+        retries_left=held.retries_left,
+        stop_requested=held.stop_requested,
+    )
+
+
+def _detail(seen: Observed) -> str:
+    """Say what the pool says, else in which step it ended when that was not the main one."""
+    return seen.detail or (f"in {seen.step}" if seen.step not in ("", "run") else "")

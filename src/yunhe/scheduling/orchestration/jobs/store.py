@@ -1,0 +1,383 @@
+"""Reading and writing jobs and allocations; rows never leave this file but as values."""
+
+import hashlib
+import zlib
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.plugins.model import Meters
+from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
+from yunhe.kernel.resources import Resources
+from yunhe.scheduling.decision.model import Demand
+from yunhe.scheduling.orchestration.jobs.events import (
+    ALLOCATION_METERED,
+    JOB_CHANGED,
+    AllocationMetered,
+    JobChanged,
+    Placing,
+)
+from yunhe.scheduling.orchestration.jobs.model import Attempt, Job, JobFilter, JobOrder, JobPage
+from yunhe.scheduling.orchestration.jobs.states import JobState, follow
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, WAITS
+from yunhe.storage import audit, leases, outbox
+from yunhe.storage.database import AnyRow, insert_if_missing, insert_missing
+
+WAITS_KEPT_S = 86400.0
+
+_ORDER = msgspec.json.Decoder(JobOrder)
+_RESOURCES = msgspec.json.Decoder(Resources)
+_METERS = msgspec.json.Decoder(Meters)
+_POOLS = msgspec.json.Decoder(tuple[PoolId, ...])
+
+
+class AllocationState(StrEnum):
+    """How far an allocation has come between us and its pool."""
+
+    INTENDED = "intended"
+    """Written down; the pool may or may not have heard."""
+    LAUNCHED = "launched"
+    ENDED = "ended"
+    """Over, and everything we want of it is home; the pool may still keep its directory."""
+    RELEASED = "released"
+
+
+HOLDING = (AllocationState.INTENDED, AllocationState.LAUNCHED)
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose lease this process holds, with its current allocation."""
+
+    job_id: JobId
+    token: int
+    state: JobState
+    order: JobOrder
+    retries_left: int
+    stop_requested: bool
+    resize_to: Resources | None
+    allocation_id: AllocationId
+    number: int
+    """Which attempt of the job it is, from 1."""
+    launched: bool
+    pool_id: PoolId
+    node_id: NodeId
+    resources: Resources
+    started_at: float | None
+    ending: str
+    exit_code: int | None
+    detail: str
+    meters: Meters
+    log_bytes: int
+    outputs_blob: BlobId | None
+
+
+def shape_of(demand: Demand) -> str:
+    """Return a key that is the same for demands that only differ in whose job it is."""
+    plain = msgspec.structs.replace(demand, job_id=JobId(""))
+    return hashlib.blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
+
+
+def insert_jobs(
+    connection: Connection, orders: Iterable[JobOrder], now: float, by: audit.Actor | None = None
+) -> tuple[Job, ...]:
+    """Write new jobs and return them; those whose ID is known already are returned as they are."""
+    wanted = {order.demand.job_id: order for order in orders}
+    new = insert_missing(connection, JOBS, [_new_row(order, now) for order in wanted.values()])
+    facts: dict[str, JobChanged] = {
+        job_id: JobChanged(job_id=job_id, project_id=order.demand.project_id, state=JobState.PENDING)
+        for job_id, order in wanted.items()
+        if job_id in new
+    }
+    if facts:
+        outbox.append_many(connection, JOB_CHANGED, now, facts)
+        _audit(connection, [wanted[JobId(job_id)] for job_id in facts], now, by)
+    known = [job_id for job_id in wanted if job_id not in new]
+    before = {job.id: job for job in read_many(connection, known)} if known else {}
+    return tuple(before.get(job_id) or _new_job(order, now) for job_id, order in wanted.items())
+
+
+def _audit(connection: Connection, orders: list[JobOrder], now: float, by: audit.Actor | None) -> None:
+    """Write a line for each project that jobs were submitted to."""
+    for project_id in dict.fromkeys(order.demand.project_id for order in orders):
+        ids = [order.demand.job_id for order in orders if order.demand.project_id == project_id]
+        subject = ids[0] if len(ids) == 1 else f"{len(ids)} jobs"
+        detail = "" if len(ids) == 1 else f"{ids[0]} … {ids[-1]}"
+        audit.append(connection, by, now, "job submit", subject, project_id=project_id, detail=detail)
+
+
+def _new_job(order: JobOrder, now: float) -> Job:
+    """Return a job as it is when it was just accepted."""
+    return Job(
+        id=order.demand.job_id,
+        name=order.name,
+        project_id=order.demand.project_id,
+        submitted_by=order.submitted_by,
+        state=JobState.PENDING,
+        submitted_at=now,
+        demand=order.demand,
+        retries=order.retries,
+    )
+
+
+def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
+    return {
+        "id": order.demand.job_id,
+        "project_id": order.demand.project_id,
+        "name": order.name,
+        "submitted_by": order.submitted_by,
+        "state": JobState.PENDING.value,
+        "submitted_at": now,
+        "job_order": msgspec.json.encode(order),
+        "shape": shape_of(order.demand),
+        "retries_left": order.retries,
+    }
+
+
+def change(connection: Connection, held: Held, state: JobState, now: float, **values: Any) -> None:
+    """Move a held job to *state*, guarded by its lease, and tell of it."""
+    follow(held.state, state)
+    leases.apply(connection, JOBS, held.job_id, held.token, state=state.value, **values)
+    tell(connection, held.job_id, held.order.demand.project_id, state, now)
+
+
+def tell(connection: Connection, job_id: JobId, project_id: ProjectId, state: JobState, now: float) -> None:
+    """Append the fact that a job changed."""
+    fact = JobChanged(job_id=job_id, project_id=project_id, state=state)
+    outbox.append(connection, JOB_CHANGED, job_id, now, fact)
+
+
+def tell_placed(
+    connection: Connection, job_id: JobId, project_id: ProjectId, now: float, at: Placing
+) -> None:
+    """Append the fact that a job was placed."""
+    fact = JobChanged(job_id=job_id, project_id=project_id, state=JobState.STARTING, placing=at)
+    outbox.append(connection, JOB_CHANGED, job_id, now, fact)
+
+
+def known(connection: Connection) -> tuple[dict[NodeId, Resources], int]:
+    """Return what is promised on each node, and the last event that this takes account of."""
+    return promised(connection), outbox.newest(connection)
+
+
+def meter(connection: Connection, held: Held, meters: Meters, now: float, *, final: bool) -> None:
+    """Append a meter reading: what is billed."""
+    demand = held.order.demand
+    fact = AllocationMetered(
+        allocation_id=held.allocation_id,
+        job_id=held.job_id,
+        project_id=demand.project_id,
+        pool_id=held.pool_id,
+        tier=demand.tier,
+        resources=held.resources,
+        meters=meters,
+        started_at=held.started_at,
+        final=final,
+    )
+    outbox.append(connection, ALLOCATION_METERED, held.allocation_id, now, fact)
+
+
+def update_allocation(connection: Connection, allocation_id: AllocationId, **values: Any) -> None:
+    """Change an allocation's row; only in a transaction that also checks the lease of its job."""
+    connection.execute(ALLOCATIONS.update().where(ALLOCATIONS.c.id == allocation_id).values(**values))
+
+
+def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
+    """Return a job if the lease with *token* still stands."""
+    row = connection.execute(
+        sa.select(
+            JOBS,
+            *(column.label(f"a_{column.name}") for column in ALLOCATIONS.c if column.name != "job_id"),
+        )
+        .join(ALLOCATIONS, ALLOCATIONS.c.id == JOBS.c.allocation_id, isouter=True)
+        .where(JOBS.c.id == job_id, JOBS.c.lease_token == token)
+    ).first()
+    if row is None or row.allocation_id is None:
+        return None
+    return Held(
+        job_id=job_id,
+        token=token,
+        state=JobState(row.state),
+        order=_ORDER.decode(row.job_order),
+        retries_left=row.retries_left,
+        stop_requested=row.stop_requested,
+        resize_to=None if row.resize_to is None else _RESOURCES.decode(row.resize_to),
+        allocation_id=AllocationId(row.allocation_id),
+        number=row.a_number,
+        launched=row.a_state != AllocationState.INTENDED,
+        pool_id=PoolId(row.a_pool_id),
+        node_id=NodeId(row.a_node_id),
+        resources=_RESOURCES.decode(row.a_resources),
+        started_at=row.a_started_at,
+        ending=row.a_ending,
+        exit_code=row.a_exit_code,
+        detail=row.a_detail,
+        meters=_METERS.decode(row.a_meters),
+        log_bytes=row.a_log_bytes,
+        outputs_blob=row.outputs_blob,
+    )
+
+
+def pools_of_attempts(connection: Connection, job_id: JobId, ending: str) -> list[PoolId]:
+    """Return the pool of every attempt of a job that came to this end."""
+    query = sa.select(ALLOCATIONS.c.pool_id).where(
+        ALLOCATIONS.c.job_id == job_id, ALLOCATIONS.c.ending == ending
+    )
+    return [PoolId(pool_id) for pool_id in connection.scalars(query)]
+
+
+def promised(connection: Connection, nodes: Iterable[NodeId] | None = None) -> dict[NodeId, Resources]:
+    """Return what the allocations that are not over hold, by node."""
+    query = sa.select(ALLOCATIONS.c.node_id, ALLOCATIONS.c.held).where(ALLOCATIONS.c.state.in_(HOLDING))
+    if nodes is not None:
+        query = query.where(ALLOCATIONS.c.node_id.in_(list(nodes)))
+    total: dict[NodeId, Resources] = {}
+    for row in connection.execute(query):
+        node = NodeId(row.node_id)
+        held = _RESOURCES.decode(row.held)
+        total[node] = total[node].plus(held) if node in total else held
+    return total
+
+
+def wait_reasons(connection: Connection, shapes: Iterable[str]) -> dict[str, str]:
+    """Return why jobs of each shape wait, as last written."""
+    rows = connection.execute(sa.select(WAITS).where(WAITS.c.shape.in_(list(shapes))))
+    return {row.shape: row.reason for row in rows}
+
+
+def write_wait_reasons(connection: Connection, reasons: dict[str, str], now: float) -> None:
+    """Write why jobs of each shape wait; what was written long ago, nobody waits for any more."""
+    connection.execute(
+        WAITS.delete().where(WAITS.c.shape.in_(list(reasons)) | (WAITS.c.at < now - WAITS_KEPT_S))
+    )
+    for shape, reason in reasons.items():
+        insert_if_missing(connection, WAITS, shape=shape, reason=reason, at=now)
+
+
+def pending_order(row: AnyRow) -> Demand:
+    """Return the demand of a pending job's row, less the pools where it just failed."""
+    demand = _ORDER.decode(row.job_order).demand
+    avoid = _POOLS.decode(row.avoid_pools)
+    return msgspec.structs.replace(demand, avoid_pools=avoid) if avoid else demand
+
+
+def read_job(connection: Connection, job_id: JobId) -> Job:
+    """Return one job with its attempts."""
+    row = connection.execute(sa.select(JOBS).where(JOBS.c.id == job_id)).first()
+    if row is None:
+        raise NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.")
+    return _to_jobs(connection, [row])[0]
+
+
+def read_many(connection: Connection, ids: list[JobId]) -> tuple[Job, ...]:
+    """Return jobs in the order of *ids*."""
+    rows = {row.id: row for row in connection.execute(sa.select(JOBS).where(JOBS.c.id.in_(ids)))}
+    return tuple(_to_jobs(connection, [rows[job_id] for job_id in ids]))
+
+
+def read_jobs(connection: Connection, which: JobFilter) -> JobPage:
+    """Return a page of jobs, newest first."""
+    query = sa.select(JOBS).order_by(JOBS.c.id.desc()).limit(which.limit + 1)
+    if which.projects is not None:
+        query = query.where(JOBS.c.project_id.in_(which.projects))
+    if which.ids:
+        query = query.where(JOBS.c.id.in_(which.ids))
+    if which.states:
+        query = query.where(JOBS.c.state.in_(which.states))
+    if which.name:
+        query = query.where(JOBS.c.name == which.name)
+    if which.pool_id is not None:
+        here = sa.select(ALLOCATIONS.c.job_id).where(ALLOCATIONS.c.pool_id == which.pool_id)
+        query = query.where(JOBS.c.id.in_(here))
+    if which.cursor is not None:
+        query = query.where(JOBS.c.id < which.cursor)
+    rows = list(connection.execute(query))
+    jobs = tuple(_to_jobs(connection, rows[: which.limit]))
+    return JobPage(jobs=jobs, next_cursor=jobs[-1].id if len(rows) > which.limit else None)
+
+
+def _to_jobs(connection: Connection, rows: list[AnyRow]) -> list[Job]:
+    attempts: dict[str, list[Attempt]] = {}
+    ids = [row.id for row in rows if row.attempts]
+    if ids:
+        query = sa.select(ALLOCATIONS).where(ALLOCATIONS.c.job_id.in_(ids)).order_by(ALLOCATIONS.c.number)
+        for row in connection.execute(query):
+            attempts.setdefault(row.job_id, []).append(_to_attempt(row))
+    waits = wait_reasons(connection, {row.shape for row in rows if row.state == JobState.PENDING})
+    return [_to_job(row, tuple(attempts.get(row.id, ())), waits.get(row.shape, "")) for row in rows]
+
+
+def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
+    order = _ORDER.decode(row.job_order)
+    return Job(
+        id=JobId(row.id),
+        name=row.name,
+        project_id=ProjectId(row.project_id),
+        submitted_by=row.submitted_by,
+        state=JobState(row.state),
+        reason="; ".join(filter(None, (row.reason, waits if row.state == JobState.PENDING else ""))),
+        submitted_at=row.submitted_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        exit_code=row.exit_code,
+        attempts=attempts,
+        demand=order.demand,
+        retries=order.retries,
+        outputs_blob=None if row.outputs_blob is None else BlobId(row.outputs_blob),
+        log_bytes=sum(attempt.log_bytes for attempt in attempts),
+        stop_requested=row.stop_requested,
+    )
+
+
+def _to_attempt(row: AnyRow) -> Attempt:
+    return Attempt(
+        allocation_id=AllocationId(row.id),
+        number=row.number,
+        pool_id=PoolId(row.pool_id),
+        pool_name=row.pool_name,
+        node_id=NodeId(row.node_id),
+        resources=_RESOURCES.decode(row.resources),
+        over=row.state in (AllocationState.ENDED, AllocationState.RELEASED),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        exit_code=row.exit_code,
+        ending=row.ending,
+        detail=row.detail,
+        meters=_METERS.decode(row.meters),
+        log_bytes=row.log_bytes,
+    )
+
+
+def append_log(connection: Connection, held: Held, start: int, data: bytes) -> None:
+    """Keep a piece of output that begins at byte *start*; guarded, so that two holders never interleave."""
+    update_guarded(connection, held, log_bytes=start + len(data))
+    connection.execute(
+        LOGS.insert().values(
+            allocation_id=held.allocation_id, start=start, size_bytes=len(data), data=zlib.compress(data, 1)
+        )
+    )
+
+
+def update_guarded(connection: Connection, held: Held, **values: Any) -> None:
+    """Change the allocation of a job whose lease still stands."""
+    leases.apply(connection, JOBS, held.job_id, held.token, lease_token=held.token)
+    update_allocation(connection, held.allocation_id, **values)
+
+
+def read_log(connection: Connection, allocation_id: AllocationId, offset: int) -> tuple[int, bytes] | None:
+    """Return kept output at or after byte *offset*, with where it begins; None when there is no more."""
+    row = connection.execute(
+        sa.select(LOGS)
+        .where(LOGS.c.allocation_id == allocation_id, LOGS.c.start + LOGS.c.size_bytes > offset)
+        .order_by(LOGS.c.start)
+        .limit(1)
+    ).first()
+    if row is None:
+        return None
+    data = zlib.decompress(row.data)
+    skip = max(0, offset - row.start)
+    return row.start + skip, data[skip:]

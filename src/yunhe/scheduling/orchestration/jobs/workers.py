@@ -1,0 +1,62 @@
+"""What runs beside orchestration in a worker: the placer, the driver and the releaser, wired to each other."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from yunhe.control.plugins.interface import Plugins
+from yunhe.kernel.clock import Clock
+from yunhe.kernel.ids import JobId
+from yunhe.observability.supervise import supervise
+from yunhe.scheduling.orchestration.jobs.collect import Releaser
+from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
+from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED, JOB_CHANGED
+from yunhe.scheduling.orchestration.jobs.placer import Placer
+from yunhe.scheduling.orchestration.jobs.steps import Means
+from yunhe.scheduling.perception.interface import Perception
+from yunhe.storage.database import Database
+from yunhe.storage.notices import Notices
+from yunhe.storage.vault import Vault
+
+
+class Workers:
+    """Places and drives jobs; any number of processes may do so at once."""
+
+    def __init__(
+        self,
+        database: Database,
+        notices: Notices,
+        vault: Vault,
+        services: tuple[Perception, Plugins],
+        clock: Clock,
+        owner: str,
+    ) -> None:
+        perception, plugins = services
+        means = Means(database, plugins, vault, notices, clock, owner, self._room_freed)
+        self._driver = Driver(means)
+        self._placer = Placer(
+            database, perception, clock, owner=owner, lease_s=LEASE_S, taken=self._driver.take
+        )
+        self._releaser = Releaser(database, plugins, clock)
+        notices.listen(JOB_CHANGED, lambda _event: self._placer.wake())
+        notices.listen(JOB_ASKED, lambda event: self._driver.poke(JobId(event.key)))
+
+    def _room_freed(self) -> None:
+        self._placer.wake()
+        self._releaser.wake()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run until the block ends."""
+        async with anyio.create_task_group() as tasks:
+            for name, loop in (
+                ("driver", self._driver.run),
+                ("placer", self._placer.run),
+                ("releaser", self._releaser.run),
+            ):
+                tasks.start_soon(supervise, name, loop)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
