@@ -29,10 +29,10 @@ from engines.kubernetes.cluster import ADMIN, TOKENS, Cluster, Options, cluster
 from tools.control_plane import NoControlPlaneError, programs
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
-from yunhe.infrastructure.kubernetes.api.connections import Lanes
+from yunhe.infrastructure.kubernetes.api.connections import ConnectionPool
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
 from yunhe.infrastructure.kubernetes.objects.pods import pod_body, record_body
-from yunhe.infrastructure.kubernetes.target import Settings, read_settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_settings
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 
@@ -88,7 +88,7 @@ def raw_dispatch(client: httpx.AsyncClient, *, record: bool) -> Dispatch:
         key = (RAW, body["metadata"]["name"])
         if record:
             uid = (await post("configmaps", body))["metadata"]["uid"]
-        await post("pods", pod_body(order, key, uid, Settings()))
+        await post("pods", pod_body(order, key, uid, ClusterSettings()))
 
     return dispatch
 
@@ -185,7 +185,9 @@ async def open_site(made: Cluster) -> AsyncGenerator[Site]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     settings = read_settings(Target(options={"kubeconfig": str(made.kubeconfig())}))
     async with (
-        httpx.AsyncClient(base_url=made.url, transport=Lanes(tls), headers=headers, timeout=60.0) as raw,
+        httpx.AsyncClient(
+            base_url=made.url, transport=ConnectionPool(tls), headers=headers, timeout=60.0
+        ) as raw,
         httpx.AsyncClient(
             base_url=made.url, verify=tls, headers=headers, limits=limits, timeout=60.0, trust_env=False
         ) as pooled,

@@ -25,7 +25,7 @@ from yunhe.scheduling.decision.decide import decide, place_all_in, place_in
 from yunhe.scheduling.decision.model import Alternative, DataNeed, Demand, Placed, Waiting
 from yunhe.scheduling.decision.nodes.kernels import FloatArray
 from yunhe.scheduling.perception.model import DatasetFacts, EnergyFacts, LinkFacts, NodeFacts, PoolFacts
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext, build_snapshot
 
 RATE_AT_5_000_NODES = 20_000.0
 RATE_AT_500_000_NODES = 5_000.0
@@ -92,7 +92,7 @@ def world(pools: int, nodes_per_pool: int, seed: int = 0) -> Snapshot:
         DatasetFacts(name=f"set-{i}", size_mib=rng.randrange(1_000, 1_000_000), replicas=(rng.choice(names),))
         for i in range(DATASETS)
     ]
-    around = Surroundings(links=tuple(links), datasets=tuple(datasets))
+    around = SnapshotContext(links=tuple(links), datasets=tuple(datasets))
     return build_snapshot(facts, nodes, version=1, taken_at=0.0, surroundings=around)
 
 

@@ -17,7 +17,7 @@ import anyio
 from litestar import post
 
 from yunhe.entrypoints.api.app import create_app
-from yunhe.entrypoints.api.serve import Server, listen, stop_on_signal
+from yunhe.entrypoints.api.serve import ApiServer, listen, stop_on_signal
 from yunhe.entrypoints.client import Client
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.settings import Settings
@@ -36,7 +36,7 @@ async def _serve(settings: Settings, engines: str) -> None:
     async with running(settings, kinds=kinds) as platform:
         app = create_app(platform)
         app.register(noop)
-        server = Server(app, settings)
+        server = ApiServer(app, settings)
         async with anyio.create_task_group() as group:
             group.start_soon(stop_on_signal, server)
             await server.serve(sockets=[listening])

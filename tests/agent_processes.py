@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agent_roots import daemon_pid
 from yunhe.agent.durable import read_json
-from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.limits.limits import find_backend
 from yunhe.agent.runs.node import identity_of
 from yunhe.agent.runs.processes import is_alive, read_stat
 
@@ -41,7 +41,7 @@ def left_behind(root: Path) -> list[str]:
         for folder in ("runs", "trash", "incoming")
         for path in (root / folder).glob("*")
     ]
-    found += [f"group {name}" for name in find_keeper(str(root)).leftovers()]
+    found += [f"group {name}" for name in find_backend(str(root)).leftovers()]
     expected = {*daemon(root), *spawner(root), *bridges(root)}
     found += [f"process {pid}" for pid in _named(root, "spawner") if pid not in expected]
     return found

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.limits.limits import find_backend
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def end_agent(root: Path) -> None:
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
         wait_gone(pid)
-    keeper = find_keeper(str(root))
+    keeper = find_backend(str(root))
     for name in keeper.leftovers():
         keeper.group(name).kill()
         time.sleep(0.1)  # its wrapper records the end of it

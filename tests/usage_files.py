@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.flexible.reading.rows import Reading, read_trace
+from yunhe.flexible.reading.rows import TraceReading, read_trace
 from yunhe.flexible.reading.tables import read_table
 from yunhe.kernel.errors import InvalidInputError
 
@@ -30,7 +30,7 @@ def two_vms(slots: int = 12) -> Rows:
     ]
 
 
-def read(path: Path) -> Reading:
+def read(path: Path) -> TraceReading:
     return read_trace(read_table(path))
 
 
@@ -44,6 +44,6 @@ def fields_of(error: InvalidInputError) -> list[str]:
     return [field.field for field in error.fields]
 
 
-def noted(reading: Reading, *words: str) -> bool:
+def noted(reading: TraceReading, *words: str) -> bool:
     """Return whether one note has all of *words*."""
     return any(all(word in note for word in words) for note in reading.notes)

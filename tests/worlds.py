@@ -30,7 +30,7 @@ from yunhe.scheduling.perception.model import (
     SiteFacts,
     SpotFacts,
 )
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext, build_snapshot
 
 PROJECT = ProjectId("proj_a")
 NOW = 1_000_000.0
@@ -69,7 +69,7 @@ def world(
 ) -> Snapshot:
     """A snapshot taken at ``NOW``."""
     given = {name: tuple(facts) for name, facts in around.items()}
-    return build_snapshot(pools, nodes, version=version, taken_at=NOW, surroundings=Surroundings(**given))
+    return build_snapshot(pools, nodes, version=version, taken_at=NOW, surroundings=SnapshotContext(**given))
 
 
 def demand(resources: Resources = cores(1), **wishes: Any) -> Demand:  # noqa: B008 - a frozen value

@@ -14,7 +14,7 @@ os.environ["COLUMNS"] = "88"  # the width of a page, whoever runs this
 
 from yunhe.entrypoints.cli.main import COMMANDS, help_text
 from yunhe.entrypoints.cli.terminal.shell import group
-from yunhe.trading.demand.planned import PLAN_ONLY, RESOURCE_FIELDS, TASK_FIELDS, Planned
+from yunhe.trading.demand.planned import PLAN_ONLY, RESOURCE_FIELDS, TASK_FIELDS, UnsupportedField
 from yunhe.trading.demand.schema import task_schema
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -113,7 +113,7 @@ def _yaml(example: object) -> str:
     return example if isinstance(example, str) else json.dumps(example)
 
 
-def _refused(prefix: str, fields: dict[str, Planned]) -> list[str]:
+def _refused(prefix: str, fields: dict[str, UnsupportedField]) -> list[str]:
     return [f"- `{prefix}{name}`: {planned.instead}" for name, planned in fields.items()]
 
 

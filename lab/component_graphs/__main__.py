@@ -13,7 +13,7 @@ from typing import Protocol
 from yunhe.scheduling.decision.graphs.model import Embedded, GraphDecision
 from yunhe.scheduling.decision.graphs.place import Search
 from yunhe.simulator.graphs import replay
-from yunhe.simulator.streams import Event, Stream, find_streams, read_stream
+from yunhe.simulator.streams import StreamEvent, WorkloadStream, find_streams, read_stream
 
 DEFAULT_DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "virne-streams"
 COLUMNS = ("stream", "event", "time", "request", "accepted", "reason", "nodes", "paths")
@@ -60,10 +60,10 @@ def _writer(path: Path | None) -> Generator[Writer | None]:
         yield writer
 
 
-def run(stream: Stream, tries: int, seed: int, writer: Writer | None) -> float:
+def run(stream: WorkloadStream, tries: int, seed: int, writer: Writer | None) -> float:
     """Replay one stream, print its line, and return the accepted share."""
 
-    def note(number: int, event: Event, answer: GraphDecision) -> None:
+    def note(number: int, event: StreamEvent, answer: GraphDecision) -> None:
         if writer is not None:
             writer.writerow(_row(stream, (number, event.time, event.request), answer))
 
@@ -76,7 +76,7 @@ def run(stream: Stream, tries: int, seed: int, writer: Writer | None) -> float:
     return found.accepted_share
 
 
-def _row(stream: Stream, event: tuple[int, float, int], answer: object) -> list[object]:
+def _row(stream: WorkloadStream, event: tuple[int, float, int], answer: object) -> list[object]:
     number, at, request = event
     if not isinstance(answer, Embedded):
         return [stream.name, number, at, request, 0, getattr(answer, "constraint", ""), "", ""]

@@ -12,7 +12,7 @@ from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.scheduling.decision.model import Alternative, DataNeed, Demand
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts, NodeFacts, PoolFacts
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext, build_snapshot
 
 CLOUDS = ("aws", "azure", "gcp")
 SIZES_GB = (0, 10, 50, 100, 250, 500, 1000, 2000, 5000)
@@ -131,7 +131,7 @@ def clouds(catalog: Path, network: Path) -> Snapshot:
         for region in regions
         for size in SIZES_GB
     ]
-    around = Surroundings(links=tuple(measured_links(network, set(regions))), datasets=tuple(datasets))
+    around = SnapshotContext(links=tuple(measured_links(network, set(regions))), datasets=tuple(datasets))
     return build_snapshot(pools, nodes, version=1, taken_at=0.0, surroundings=around)
 
 

@@ -8,7 +8,7 @@ from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Alternative, DataNeed, Demand
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts, NodeFacts, PoolFacts, SiteFacts
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext, build_snapshot
 
 PROJECT = ProjectId("lab")
 
@@ -57,7 +57,7 @@ def instance(seed: int) -> Instance:
         for i in range(4)
     ]
     demands = tuple(_demand(rng, i) for i in range(rng.randint(5, 8)))
-    around = Surroundings(sites=tuple(relays), links=tuple(links), datasets=tuple(datasets))
+    around = SnapshotContext(sites=tuple(relays), links=tuple(links), datasets=tuple(datasets))
     return Instance(demands, build_snapshot(pools, nodes, version=seed, taken_at=0.0, surroundings=around))
 
 

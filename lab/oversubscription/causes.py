@@ -6,7 +6,7 @@ import numpy as np
 
 from lab.oversubscription.evaluation import Evaluation
 from lab.oversubscription.statistics import percent
-from yunhe.flexible.overload.margin import Step
+from yunhe.flexible.overload.margin import MarginStep
 from yunhe.flexible.placing.packing import host_usage
 from yunhe.flexible.replay import TIE
 from yunhe.flexible.trace import Floats
@@ -34,11 +34,11 @@ def cause(result: Evaluation, stated: float) -> str | None:
     return f"realised {percent(rate)}. {why} {_course(steps)}"
 
 
-def _realised(steps: Sequence[Step]) -> float:
+def _realised(steps: Sequence[MarginStep]) -> float:
     return sum(step.outcome.overloaded for step in steps) / sum(step.outcome.judged for step in steps)
 
 
-def _course(steps: Sequence[Step]) -> str:
+def _course(steps: Sequence[MarginStep]) -> str:
     """Say what the budget did: what it aimed at, with which margins, and what the past promised."""
     targets = [step.target for step in steps]
     margins = [step.choice.margin for step in steps]
@@ -92,7 +92,7 @@ def _alternatives(result: Evaluation) -> tuple[Floats, Floats]:
     return hosts, np.sum([trial.overloaded for trial in result.trials], axis=0) / judged
 
 
-def _too_bold(steps: Sequence[Step], cores: float) -> str:
+def _too_bold(steps: Sequence[MarginStep], cores: float) -> str:
     """Say how concentrated the overload was, and whether load had grown, peaks were new, or peaks fell together."""
     over = np.array([step.outcome.overloaded for step in steps])
     worst = [int(number) for number in np.argsort(over)[::-1][:2]]
@@ -113,13 +113,13 @@ def _too_bold(steps: Sequence[Step], cores: float) -> str:
     )
 
 
-def _growth(step: Step) -> float:
+def _growth(step: MarginStep) -> float:
     history, future = step.window.history.series, step.window.future
     before = float(history.sum()) / history.shape[1]
     return float(future.sum()) / future.shape[1] / before if before else float("inf")
 
 
-def _share_of_new_peaks(steps: Sequence[Step], cores: float) -> float:
+def _share_of_new_peaks(steps: Sequence[MarginStep], cores: float) -> float:
     """Return the share of overloaded host-slots that would not be, had nobody gone above their profile's highest."""
     overloaded = cured = 0
     for step in steps:

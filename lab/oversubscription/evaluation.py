@@ -9,10 +9,10 @@ import numpy as np
 
 from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.methods import DEFAULT, MAIN, STATED, Method, methods
-from yunhe.flexible.overload.estimators import Estimator, Question, aligned, fixed_ratio
-from yunhe.flexible.overload.margin import Step, Trial, walk_forward
+from yunhe.flexible.overload.estimators import EstimateRequest, Estimator, aligned, fixed_ratio
+from yunhe.flexible.overload.margin import MarginStep, Trial, walk_forward
 from yunhe.flexible.placing.packing import first_fit, host_usage, limits_at
-from yunhe.flexible.replay import TIE, Outcome, Schedule, Window, judge, place, place_by, windows
+from yunhe.flexible.replay import TIE, ReplayOutcome, Schedule, Window, judge, place, place_by, windows
 from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
 from yunhe.kernel.errors import InvalidInputError
 
@@ -41,7 +41,7 @@ class Record:
 
     name: str
     stated: float | None
-    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    outcomes: list[ReplayOutcome] = field(default_factory=list[ReplayOutcome])
     seconds: float = 0.0
 
 
@@ -53,7 +53,7 @@ class Experiment:
     cores: float
     offered: list[int] = field(default_factory=list[int])
     """Instances there were, window by window: where all found a place, a policy could not show what it can."""
-    outcomes: dict[str, list[Outcome]] = field(default_factory=dict[str, list[Outcome]])
+    outcomes: dict[str, list[ReplayOutcome]] = field(default_factory=dict[str, list[ReplayOutcome]])
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Evaluation:
         default_factory=dict[tuple[str, float | None], Record]
     )
     sweeps: dict[str, list[Floats]] = field(default_factory=dict[str, list[Floats]])
-    steps: dict[float, list[Step]] = field(default_factory=dict[float, list[Step]])
+    steps: dict[float, list[MarginStep]] = field(default_factory=dict[float, list[MarginStep]])
     trials: list[Trial] = field(default_factory=list[Trial])
     experiment: Experiment = field(default_factory=lambda: Experiment(0, 0.0))
     idle_and_hot: dict[str, list[tuple[float, float]]] = field(
@@ -173,7 +173,7 @@ def _overloads_at_one_to_one(window: Window, cores: float) -> bool:
 
 def _packed(window: Window, estimator: Estimator, cores: float) -> tuple[Ints, Ints]:
     kept = np.flatnonzero(window.history.request * ROOM <= cores)
-    load = estimator.load(window.history.of(kept), Question(MAIN, cores))
+    load = estimator.load(window.history.of(kept), EstimateRequest(MAIN, cores))
     limits = limits_at(np.full(len(kept), cores), load, np.full(len(kept), cores))
     order = np.random.default_rng(window.index).permutation(len(kept))
     return kept, first_fit(order, load, limits)
@@ -188,7 +188,7 @@ def _run(result: Evaluation, method: Method, window: Window, on_placement: OnPla
     for stated in method.stated or (None,):
         record = _record(result, method.name, stated)
         began = time.perf_counter()
-        load = method.estimator.load(window.history, Question(stated or MAIN, capacity))
+        load = method.estimator.load(window.history, EstimateRequest(stated or MAIN, capacity))
         placement = place(window, load, capacity, capacity)
         record.seconds += time.perf_counter() - began
         record.outcomes.append(judge(window, placement, capacity))
@@ -213,7 +213,7 @@ def _rate(window: Window, placement: Ints, capacity: float) -> tuple[float, ...]
 def _sweep_ratios(result: Evaluation, window: Window) -> None:
     capacity = result.hosts.cores
     rates = [
-        _rate(window, place_by(window, fixed_ratio(float(ratio)), Question(MAIN, capacity)), capacity)
+        _rate(window, place_by(window, fixed_ratio(float(ratio)), EstimateRequest(MAIN, capacity)), capacity)
         for ratio in RATIOS
     ]
     result.sweeps.setdefault("fixed ratio", []).append(np.array(rates))
@@ -238,7 +238,7 @@ def _fixed_hosts(
         given.offered.append(len(window.instances))
         for ratio in (1, 2, 3):
             estimator = fixed_ratio(ratio)
-            load = estimator.load(window.history, Question(MAIN, capacity))
+            load = estimator.load(window.history, EstimateRequest(MAIN, capacity))
             placement = place(window, load, capacity, capacity, hosts)
             given.outcomes.setdefault(estimator.name, []).append(judge(window, placement, capacity))
             on_placement(estimator.name + suffix, None, window, placement, capacity)

@@ -9,7 +9,7 @@ from lab.oversubscription.evaluation import Evaluation, Experiment
 from lab.oversubscription.methods import DEFAULT, MAIN
 from lab.oversubscription.printing import grid, rate_text, tenant_cost, utilisation
 from lab.oversubscription.statistics import percent, violation_rate
-from yunhe.flexible.replay import Outcome
+from yunhe.flexible.replay import ReplayOutcome
 from yunhe.flexible.trace import Floats
 
 PAPER_VCPUS = (29_320, 65_166)
@@ -88,7 +88,7 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
     return lines
 
 
-def _both(given: Experiment, of: Callable[[Outcome], float]) -> Floats:
+def _both(given: Experiment, of: Callable[[ReplayOutcome], float]) -> Floats:
     """Return two rows, fixed 3× and flexible, of something in every window."""
     return np.array([[of(one) for one in given.outcomes[name]] for name in ("fixed 3x", DEFAULT)])
 
@@ -116,6 +116,6 @@ def _verdict(both: Floats, wanted: float, rate: float, given: Experiment) -> str
     return f"**not decidable**: no instance was left to place in {int((~left).sum())} of {len(left)} windows"
 
 
-def mean_placed(outcomes: Sequence[Outcome]) -> float:
+def mean_placed(outcomes: Sequence[ReplayOutcome]) -> float:
     """Return the vCPU that found a place, on average over windows."""
     return float(np.mean([one.requested for one in outcomes]))

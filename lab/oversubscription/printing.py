@@ -9,7 +9,7 @@ from lab.oversubscription.causes import calibrated, cause
 from lab.oversubscription.evaluation import Evaluation, profile_text
 from lab.oversubscription.methods import DEFAULT, MAIN, STATED
 from lab.oversubscription.statistics import TINY, Matched, Rate, matched, percent, violation_rate
-from yunhe.flexible.replay import Outcome
+from yunhe.flexible.replay import ReplayOutcome
 
 CORE_HOUR_COST = 0.10
 """Stated price book: one core of a host costs ¥0.10 an hour, whatever is on it."""
@@ -82,7 +82,7 @@ def method_table(result: Evaluation, seed: int) -> str:
     return grid(header, rows)
 
 
-def utilisation(outcomes: Sequence[Outcome], cores: float, hosts: int | None = None) -> float:
+def utilisation(outcomes: Sequence[ReplayOutcome], cores: float, hosts: int | None = None) -> float:
     """Return used over available core-time: of the hosts used, or of *hosts* given ones."""
     slots = [one.judged / max(1, one.hosts) for one in outcomes]
     available = sum(
@@ -91,12 +91,12 @@ def utilisation(outcomes: Sequence[Outcome], cores: float, hosts: int | None = N
     return sum(one.used for one in outcomes) / (available * cores)
 
 
-def lost_work(outcomes: Sequence[Outcome]) -> float:
+def lost_work(outcomes: Sequence[ReplayOutcome]) -> float:
     """Return the share of the work asked for that overloaded hosts could not do."""
     return sum(one.lost for one in outcomes) / max(TINY, sum(one.used for one in outcomes))
 
 
-def tenant_cost(outcomes: Sequence[Outcome], cores: float, hosts: int | None = None) -> str:
+def tenant_cost(outcomes: Sequence[ReplayOutcome], cores: float, hosts: int | None = None) -> str:
     """Return what a vCPU costs for an hour: the hosts used, or *hosts* given ones, shared by what is on them."""
     paid = sum(one.hosts if hosts is None else hosts for one in outcomes) * cores
     return f"{CORE_HOUR_COST * paid / max(TINY, sum(one.requested for one in outcomes)):.4f}"

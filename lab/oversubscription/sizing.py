@@ -23,8 +23,8 @@ from yunhe.flexible.rightsizing import (
     PRICE_BOOK,
     SPEC_QUANTILE,
     Guards,
+    InstanceSize,
     Recommendation,
-    Spec,
     cheapest_flavour,
     recommend,
 )
@@ -46,7 +46,7 @@ class Tally:
     cpu_short: int = 0
     memory_short: int = 0
 
-    def add(self, later: Trace, specs: Sequence[Spec]) -> Floats:
+    def add(self, later: Trace, specs: Sequence[InstanceSize]) -> Floats:
         """Count one week, in which each instance had its size; return how often each was short of CPU."""
         usage = later.usage[Dimension.CPU]
         cores = np.array(
@@ -220,8 +220,8 @@ def _in_order(trace: Trace, advice: Sequence[Recommendation]) -> list[Recommenda
     return [of[name] for name in trace.instances]
 
 
-def _scaled(spec: Spec, scale: float) -> Spec:
-    return Spec(max(CPU_STEP_MILLIS, round(spec.cpu_millis * scale)), spec.memory_mib)
+def _scaled(spec: InstanceSize, scale: float) -> InstanceSize:
+    return InstanceSize(max(CPU_STEP_MILLIS, round(spec.cpu_millis * scale)), spec.memory_mib)
 
 
 def main() -> int:

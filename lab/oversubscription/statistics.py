@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from yunhe.flexible.replay import Outcome
+from yunhe.flexible.replay import ReplayOutcome
 from yunhe.flexible.trace import Floats
 
 RESAMPLES = 1000
@@ -23,7 +23,7 @@ class Rate:
     high: float
 
 
-def violation_rate(outcomes: Sequence[Outcome], seed: int) -> Rate:
+def violation_rate(outcomes: Sequence[ReplayOutcome], seed: int) -> Rate:
     """Return the share of host-slots overloaded over all windows, with its interval."""
     over = np.array([one.overloaded for one in outcomes], dtype=np.float64)
     judged = np.array([one.judged for one in outcomes], dtype=np.float64)

@@ -11,7 +11,14 @@ from yunhe.flexible.history import History, history_before
 from yunhe.flexible.placing.pools import Fragmentation, Generation, at_one_to_one, one_pool, separate_pools
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.replay import TIE
-from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, Spec, cheapest_flavour, flavour_waste, recommend
+from yunhe.flexible.rightsizing import (
+    PRICE_BOOK,
+    Guards,
+    InstanceSize,
+    cheapest_flavour,
+    flavour_waste,
+    recommend,
+)
 from yunhe.flexible.trace import DAY_S, WEEK_S, Dimension, Trace
 from yunhe.kernel.money import Tier
 
@@ -66,14 +73,14 @@ def flavour_table(sets: Sequence[DataSet]) -> str:
     return grid(header, rows) if rows else "No set here has memory sizes."
 
 
-def _short(after: Trace, sizes: Mapping[str, Spec]) -> float:
+def _short(after: Trace, sizes: Mapping[str, InstanceSize]) -> float:
     """Return the share of samples in which an instance used more CPU than it would have had."""
     limits = np.array([sizes[name].cpu_millis / 1000 for name in after.instances])
     usage = after.usage[Dimension.CPU]
     return float((usage > limits[:, None] * (1 + TIE)).sum() / (~np.isnan(usage)).sum())
 
 
-def _hosts_for(specs: Sequence[Spec]) -> int:
+def _hosts_for(specs: Sequence[InstanceSize]) -> int:
     """Return how many hosts of the older generation instances of these sizes take, without oversubscription."""
     kind = GENERATIONS[0]
     sizes = np.array([[one.cpu_millis / 1000 for one in specs], [float(one.memory_mib) for one in specs]])
@@ -120,7 +127,7 @@ def compare_pools(trace: Trace, seed: int) -> dict[str, tuple[int, Fragmentation
     order = random.permutation(len(cores))
     tiers = [(Tier.HIGH, Tier.MEDIUM, Tier.LOW)[i] for i in random.integers(0, 3, len(cores))]
     flavours = [
-        cheapest_flavour(Spec(round(1000 * cpu), round(mib)), PRICE_BOOK)
+        cheapest_flavour(InstanceSize(round(1000 * cpu), round(mib)), PRICE_BOOK)
         for cpu, mib in zip(cores, memory, strict=True)
     ]
     sold_as = {

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from lab.simulator_agreement.reality import DIES, Reality
 from yunhe.scheduling.perception.snapshot import Snapshot
-from yunhe.simulator.engine import Engine
-from yunhe.simulator.model import Failure, Platform
+from yunhe.simulator.engine import SimulationEngine
+from yunhe.simulator.model import Failure, SimulatedPlatform
 from yunhe.simulator.recorded import past_of, world_of
 from yunhe.simulator.retrace import Retraced, retrace
 
@@ -27,7 +27,7 @@ class Agreement(NamedTuple):
     turnaround_s: tuple[float, float]
     errors_s: list[float]
     """By how much each job's end is off, without sign."""
-    platform: Platform
+    platform: SimulatedPlatform
 
 
 def compare(real: Reality) -> Agreement:
@@ -37,7 +37,7 @@ def compare(real: Reality) -> Agreement:
     past = past_of(real.jobs)
     dead = next(pool.id for pool in real.pools if pool.spec.name == DIES)
     failure = Failure(pool_id=dead, at=real.died_at - past.began_at, lasts_s=math.inf)
-    engine = Engine(past.workload, world, None, platform=past.platform, failures=(failure,))
+    engine = SimulationEngine(past.workload, world, None, platform=past.platform, failures=(failure,))
     engine.run()
     simulated = engine.report()
     jobs = sorted(real.jobs, key=lambda job: job.id)

@@ -7,7 +7,7 @@ import pytest
 
 from go_plugin import SOURCES, built_go_plugin
 from yunhe.conformance.caller import new_allocation_id, use_power
-from yunhe.conformance.plugin_promises import PluginProcess, PluginPromises, plugin_process
+from yunhe.conformance.plugin_promises import PluginPromises, PluginUnderTest, plugin_process
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Power
@@ -23,7 +23,7 @@ class TestGoPlugin(PluginPromises):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def plugin(cls, tmp_path_factory: pytest.TempPathFactory) -> Generator[PluginProcess]:
+    def plugin(cls, tmp_path_factory: pytest.TempPathFactory) -> Generator[PluginUnderTest]:
         cls.target = Target(address=str(tmp_path_factory.mktemp("pool")), options={"price_micros": "250000"})
         with plugin_process(built_go_plugin()) as running:
             yield running

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from yunhe.conformance.caller import Caller, chunks_of
+from yunhe.conformance.caller import EngineCaller, chunks_of
 from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.model import (
@@ -22,7 +22,7 @@ from yunhe.infrastructure.contract.model import (
     Upload,
     UsageMinute,
 )
-from yunhe.infrastructure.fake.allocation import Allocation
+from yunhe.infrastructure.fake.allocation import FakeAllocation
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.infrastructure.fake.pool import FakePool
 from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError
@@ -53,7 +53,7 @@ class ForgetsWhatItStopped(FakePool):
 
 
 class ObeysAnybody(FakePool):
-    def _fenced(self, allocation_id: AllocationId, token: int) -> Allocation | None:
+    def _fenced(self, allocation_id: AllocationId, token: int) -> FakeAllocation | None:
         with suppress(FencedError):
             return super()._fenced(allocation_id, token)
         return self._allocations.get(allocation_id)
@@ -248,9 +248,9 @@ async def test_a_broken_promise_is_noticed(
     promises.tick_s, promises.patience_s = 0.05, 0.5
     engine = build(culprit)
     node = (await engine.inventory()).nodes[0]
-    caller = Caller(engine, node.id, promises.project_id, promises.resources, promises.patience_s)
+    caller = EngineCaller(engine, node.id, promises.project_id, promises.resources, promises.patience_s)
     test = getattr(promises, promise)
-    given: dict[str, Caller | Engine] = {"caller": caller, "engine": engine}
+    given: dict[str, EngineCaller | Engine] = {"caller": caller, "engine": engine}
     wanted = {name: given[name] for name in ("caller", "engine") if name in test.__annotations__}
     with pytest.raises(BaseException) as failure:
         await test(**wanted, **values)

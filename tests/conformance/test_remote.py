@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from yunhe.conformance.plugin_promises import PluginProcess, PluginPromises, plugin_process
+from yunhe.conformance.plugin_promises import PluginPromises, PluginUnderTest, plugin_process
 from yunhe.infrastructure.contract.kind import Target
 
 FAKE = Path(__file__).parents[2] / "src/yunhe/infrastructure/fake/plugin.toml"
@@ -22,7 +22,7 @@ class TestRemoteEngine(PluginPromises):
 class TestRemoteEngineOverASocket(TestRemoteEngine):
     @pytest.fixture(scope="class")
     @classmethod
-    def plugin(cls, tmp_path_factory: pytest.TempPathFactory) -> Generator[PluginProcess]:
+    def plugin(cls, tmp_path_factory: pytest.TempPathFactory) -> Generator[PluginUnderTest]:
         socket = tmp_path_factory.mktemp("plugin") / "plugin.sock"
         with plugin_process(cls.manifest_path, "--listen", f"unix:{socket}") as running:
             yield running

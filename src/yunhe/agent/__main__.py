@@ -35,12 +35,12 @@ def main() -> int:
 
 def _serve_daemon(arguments: argparse.Namespace) -> int:
     from yunhe.agent.daemon.daemon import Launch, NotTraversableError, serve  # noqa: PLC0415
-    from yunhe.agent.daemon.machine import Declared  # noqa: PLC0415
-    from yunhe.agent.runs.node import Settings  # noqa: PLC0415
+    from yunhe.agent.daemon.machine import DeclaredMachine  # noqa: PLC0415
+    from yunhe.agent.runs.node import AgentSettings  # noqa: PLC0415
 
     root = os.path.abspath(os.path.expanduser(arguments.root))
-    declared = Declared(arguments.node, arguments.cpu_millis, arguments.memory_mib)
-    settings = Settings(root, declared, arguments.first_uid, arguments.uid_count)
+    declared = DeclaredMachine(arguments.node, arguments.cpu_millis, arguments.memory_mib)
+    settings = AgentSettings(root, declared, arguments.first_uid, arguments.uid_count)
     kept = _daemon_arguments(arguments)
     try:
         return serve(Launch(settings, _agent_file(), kept, arguments.listening, arguments.lock))

@@ -22,7 +22,7 @@ class Downtime(msgspec.Struct, frozen=True):
     share_percent: float
 
 
-class Step(msgspec.Struct, frozen=True):
+class SpendingStep(msgspec.Struct, frozen=True):
     """One more thing to buy, and where it would bring the platform."""
 
     change: str
@@ -41,22 +41,22 @@ class WhatIf(msgspec.Struct, frozen=True):
     meets_target: bool
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class PlanExplanation(msgspec.Struct, frozen=True):
     """Everything ``explain`` says of a plan."""
 
     target_percent: float
     point: Point
     one_less: Point | None
     downtime: tuple[Downtime, ...]
-    next_steps: tuple[Step, ...]
+    next_steps: tuple[SpendingStep, ...]
     what_ifs: tuple[WhatIf, ...]
 
 
-def explain(model: Model, services: tuple[Service, ...], target: float, pricing: Pricing) -> Explanation:
+def explain(model: Model, services: tuple[Service, ...], target: float, pricing: Pricing) -> PlanExplanation:
     """Explain these services, the planner's or any others, against a target."""
     log_availability = platform_log_availability(model, services)
     point = point_of_services(services, log_availability, pricing)
-    return Explanation(
+    return PlanExplanation(
         100 * target,
         point,
         _one_less(model, point, pricing),
@@ -99,14 +99,14 @@ def _downtimes(model: Model, services: Sequence[Service]) -> Iterator[Downtime]:
         yield part("zones", math.exp(platform_log_availability(zoneless, services)))
 
 
-def _next_steps(model: Model, services: tuple[Service, ...], pricing: Pricing) -> Iterator[Step]:
+def _next_steps(model: Model, services: tuple[Service, ...], pricing: Pricing) -> Iterator[SpendingStep]:
     before = point_of_services(services, platform_log_availability(model, services), pricing)
 
-    def step(change: str, changed: Model, after: tuple[Service, ...]) -> Step:
+    def step(change: str, changed: Model, after: tuple[Service, ...]) -> SpendingStep:
         point = point_of_services(after, platform_log_availability(changed, after), pricing)
         added = point.instances - before.instances + _shared_instances(changed) - _shared_instances(model)
         services = point.services - before.services
-        return Step(change, services, added, point.availability_percent, point.unavailability)
+        return SpendingStep(change, services, added, point.availability_percent, point.unavailability)
 
     if not pricing.mixed and before.services < model.submodule_count:
         found = find_frontier(model, pricing.choices(model.replicas))

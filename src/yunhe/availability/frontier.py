@@ -32,7 +32,7 @@ SEARCHED_ACROSS_MODULES = 12
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModuleKind:
     """Modules that are alike, by position in the model, and the curve they share."""
 
     curve: Curve
@@ -52,7 +52,7 @@ class Total:
 class Merged(Total):
     """A total that was reached by taking gains in order."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[ModuleKind]
     vertices: Sequence[IntArray]
     kind_of: IntArray
     repeats: IntArray
@@ -89,7 +89,7 @@ class Convolved(Total):
         return spent
 
 
-def add_up(kinds: Sequence[Kind]) -> Merged | Convolved:
+def add_up(kinds: Sequence[ModuleKind]) -> Merged | Convolved:
     """Add the curves of all modules, exactly where that can be done."""
     can_merge = all(np.isfinite(kind.curve.companions[:, _finite(kind.curve.values)]).all() for kind in kinds)
     if can_merge and all(_is_concave(kind.curve, kind.curve.values) for kind in kinds):
@@ -122,7 +122,7 @@ def _vertices(curve: Curve, values: FloatArray) -> IntArray:
     return finite[hull_vertices(finite.astype(np.float64), values[finite])]
 
 
-def _merge(kinds: Sequence[Kind]) -> Merged:
+def _merge(kinds: Sequence[ModuleKind]) -> Merged:
     vertices = [_vertices(kind.curve, kind.curve.values) for kind in kinds]
     sizes = np.array([len(kind.modules) for kind in kinds])
     slopes = [_slopes(kind.curve.values, points) for kind, points in zip(kinds, vertices, strict=True)]
@@ -155,7 +155,7 @@ def _slopes(values: FloatArray, vertices: IntArray) -> FloatArray:
     return np.minimum.accumulate(np.diff(values[vertices]) / np.diff(vertices))
 
 
-def _envelope_total(kinds: Sequence[Kind], width: int) -> FloatArray:
+def _envelope_total(kinds: Sequence[ModuleKind], width: int) -> FloatArray:
     start_cost, start_value = 0, 0.0
     steps: list[tuple[FloatArray, FloatArray]] = []
     for kind in kinds:
@@ -174,7 +174,7 @@ def _envelope_total(kinds: Sequence[Kind], width: int) -> FloatArray:
     return np.where(axis < start_cost, -np.inf, np.interp(axis, costs, totals))
 
 
-def _convolve(kinds: Sequence[Kind]) -> Convolved:
+def _convolve(kinds: Sequence[ModuleKind]) -> Convolved:
     companions = np.zeros((len(kinds[0].curve.companions), 1))
     values, picks, modules = np.zeros(1), list[NDArray[np.int32]](), list[int]()
     for kind in kinds:
@@ -218,7 +218,7 @@ class Frontier:
     bound: FloatArray
     _totals: Sequence[Merged | Convolved] = field(repr=False)
     _winner: IntArray = field(repr=False)
-    _kinds: Sequence[Sequence[Kind]] = field(repr=False)
+    _kinds: Sequence[Sequence[ModuleKind]] = field(repr=False)
 
     def services(self, cost: int) -> tuple[Service, ...]:
         """Return the services of the best plan of exactly this cost, in the order of the modules."""
@@ -319,12 +319,14 @@ def _log_sum(rows: FloatArray) -> FloatArray:
         return np.log(np.exp(rows).sum(axis=0))
 
 
-def _kinds_of(weights: Sequence[FloatArray], choices: Sequence[Choice], objective: Objective) -> list[Kind]:
+def _kinds_of(
+    weights: Sequence[FloatArray], choices: Sequence[Choice], objective: Objective
+) -> list[ModuleKind]:
     alike: dict[bytes, list[int]] = {}
     for number, of_module in enumerate(weights):
         alike.setdefault(np.sort(of_module).tobytes(), []).append(number)
     return [
-        Kind(module_curve(np.frombuffer(sorted_weights), choices, objective), np.array(numbers))
+        ModuleKind(module_curve(np.frombuffer(sorted_weights), choices, objective), np.array(numbers))
         for sorted_weights, numbers in alike.items()
     ]
 

@@ -18,7 +18,7 @@ _NINES = tuple(1 - step * 10.0**-power for power in range(1, 8) for step in (5, 
 _SHARES = (*(step * 10.0**-power for power in range(1, 5) for step in (5, 2, 1)), 0.0)
 
 
-class Change(msgspec.Struct, frozen=True):
+class ModelChange(msgspec.Struct, frozen=True):
     """One field of the model, or of the prices, and its new value."""
 
     field: str
@@ -28,7 +28,7 @@ class Change(msgspec.Struct, frozen=True):
 class Remedy(msgspec.Struct, frozen=True):
     """Changes with which the target is reachable, and the plan they then give."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ModelChange, ...]
     point: Point
 
 
@@ -50,13 +50,13 @@ def find_remedies(model: Model, target: float, pricing: Pricing) -> list[Remedy]
 
 def _combined(model: Model, target: float, pricing: Pricing) -> list[Remedy]:
     """Raise what holds the platform back to its best, one after the other, until a single change suffices."""
-    changes = list[Change]()
+    changes = list[ModelChange]()
     for field in [field for field, _ in _ladders(model, pricing)]:
         rungs = dict(_ladders(model, pricing)).get(field)
         if not rungs:
             continue
         best = rungs[-1]
-        changes.append(Change(field, best.value))
+        changes.append(ModelChange(field, best.value))
         model, pricing = best.model, best.pricing
         for last_field, last_rungs in _ladders(model, pricing):
             if last_field in {"mixed", *(change.field for change in changes)}:
@@ -115,7 +115,7 @@ def _lowest_rung(field: str, rungs: Sequence[_Rung], target: float) -> Remedy | 
         if point is None:
             low = middle + 1
         else:
-            found, high = Remedy((Change(field, rungs[middle].value),), point), middle - 1
+            found, high = Remedy((ModelChange(field, rungs[middle].value),), point), middle - 1
     return found
 
 

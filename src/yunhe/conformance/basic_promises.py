@@ -7,7 +7,15 @@ import anyio
 import msgspec
 import pytest
 
-from yunhe.conformance.caller import Caller, find, hang_up, joined, new_allocation_id, standing, use_power
+from yunhe.conformance.caller import (
+    EngineCaller,
+    find,
+    hang_up,
+    joined,
+    new_allocation_id,
+    standing,
+    use_power,
+)
 from yunhe.infrastructure.contract.engine import (
     Engine,
     SupportsExec,
@@ -66,9 +74,9 @@ class BasicPromises:
         await engine.close()
 
     @pytest.fixture
-    async def caller(self, engine: Engine) -> AsyncGenerator[Caller, None]:
+    async def caller(self, engine: Engine) -> AsyncGenerator[EngineCaller, None]:
         node = (await engine.inventory()).nodes[0]
-        caller = Caller(engine, node.id, self.project_id, self.resources, self.patience_s)
+        caller = EngineCaller(engine, node.id, self.project_id, self.resources, self.patience_s)
         caller.image = self.image
         yield caller
         for allocation_id in caller.touched:
@@ -116,7 +124,7 @@ class BasicPromises:
         assert any(spec.resources.covers(self.resources) for spec in specs)
         assert len({(spec.region, spec.name) for spec in specs}) == len(specs)
 
-    async def test_an_image_is_run_or_refused(self, caller: Caller) -> None:
+    async def test_an_image_is_run_or_refused(self, caller: EngineCaller) -> None:
         if Power.IMAGES not in (await caller.engine.describe()).powers:
             with pytest.raises(UnsupportedError):
                 await caller.run("true", image="example/image:1")
@@ -128,7 +136,7 @@ class BasicPromises:
 
     # Once
 
-    async def test_an_allocation_launched_again_and_again_runs_once(self, caller: Caller) -> None:
+    async def test_an_allocation_launched_again_and_again_runs_once(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started")
         await caller.engine.launch(order)
         first = await caller.ended(order.allocation_id)
@@ -139,7 +147,7 @@ class BasicPromises:
         assert await caller.log(order.allocation_id) == b"started\n"
         assert (again.started_at, again.ended_at) == (first.started_at, first.ended_at)
 
-    async def test_concurrent_launches_of_one_allocation_run_it_once(self, caller: Caller) -> None:
+    async def test_concurrent_launches_of_one_allocation_run_it_once(self, caller: EngineCaller) -> None:
         order = caller.order("echo started", f"sleep {self.tick_s}")
         async with anyio.create_task_group() as group:
             for _ in range(8):
@@ -147,7 +155,7 @@ class BasicPromises:
         await caller.ended(order.allocation_id)
         assert await caller.log(order.allocation_id) == b"started\n"
 
-    async def test_a_released_allocation_never_runs_again(self, caller: Caller) -> None:
+    async def test_a_released_allocation_never_runs_again(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started")
         await caller.ended(order.allocation_id)
         await caller.engine.release(order.allocation_id, 1)
@@ -159,7 +167,7 @@ class BasicPromises:
 
     # Fenced
 
-    async def test_an_older_token_is_refused_and_changes_nothing(self, caller: Caller) -> None:
+    async def test_an_older_token_is_refused_and_changes_nothing(self, caller: EngineCaller) -> None:
         order = await caller.run("sleep 60", token=5)
         before = await caller.running(order.allocation_id)
         with pytest.raises(FencedError):
@@ -173,7 +181,7 @@ class BasicPromises:
         assert after is not None
         assert standing(after) == standing(before)
 
-    async def test_a_newer_token_takes_over_without_a_second_start(self, caller: Caller) -> None:
+    async def test_a_newer_token_takes_over_without_a_second_start(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started\nsleep 60", token=5)
         await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
         await caller.engine.launch(msgspec.structs.replace(order, token=6))
@@ -182,7 +190,7 @@ class BasicPromises:
             await caller.engine.stop(order.allocation_id, 5)
         assert await caller.log(order.allocation_id) == b"started\n"
 
-    async def test_a_stop_by_a_newer_token_fences_the_older_one(self, caller: Caller) -> None:
+    async def test_a_stop_by_a_newer_token_fences_the_older_one(self, caller: EngineCaller) -> None:
         order = await caller.run("sleep 60", token=5)
         await caller.engine.stop(order.allocation_id, 7, grace_s=0)
         await caller.ended(order.allocation_id)
@@ -193,7 +201,7 @@ class BasicPromises:
 
     @pytest.mark.parametrize("late_token", [4, 5], ids=["older", "same"])
     async def test_a_launch_that_comes_after_its_stop_starts_nothing(
-        self, caller: Caller, late_token: int
+        self, caller: EngineCaller, late_token: int
     ) -> None:
         order = caller.order("echo started", token=late_token)
         await caller.engine.stop(order.allocation_id, 5)
@@ -206,7 +214,7 @@ class BasicPromises:
         seen = await caller.look(order.allocation_id)
         assert seen is None or (seen.phase is Phase.EXITED and seen.log_bytes == 0)
 
-    async def test_the_mark_of_a_released_allocation_still_fences(self, caller: Caller) -> None:
+    async def test_the_mark_of_a_released_allocation_still_fences(self, caller: EngineCaller) -> None:
         order = await caller.run("true", token=3)
         await caller.ended(order.allocation_id)
         await caller.engine.release(order.allocation_id, 4)
@@ -215,7 +223,7 @@ class BasicPromises:
 
     # Stopping and ending
 
-    async def test_a_stop_ends_it_and_may_be_repeated(self, caller: Caller) -> None:
+    async def test_a_stop_ends_it_and_may_be_repeated(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started\nsleep 60\necho finished")
         await caller.running(order.allocation_id)
         await caller.engine.stop(order.allocation_id, 1, grace_s=1)
@@ -225,7 +233,9 @@ class BasicPromises:
         await caller.engine.stop(order.allocation_id, 1)
         assert await caller.log(order.allocation_id) == b"started\n"
 
-    async def test_what_ignores_the_polite_signal_is_forced_after_the_grace(self, caller: Caller) -> None:
+    async def test_what_ignores_the_polite_signal_is_forced_after_the_grace(
+        self, caller: EngineCaller
+    ) -> None:
         order = await caller.run('trap "" TERM\necho ready\nsleep 60')
         await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
         asked_at = anyio.current_time()
@@ -234,12 +244,12 @@ class BasicPromises:
         assert anyio.current_time() - asked_at >= 1.9 * self.tick_s
         assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.STOPPED)
 
-    async def test_a_stop_of_what_was_never_there_is_fine(self, caller: Caller) -> None:
+    async def test_a_stop_of_what_was_never_there_is_fine(self, caller: EngineCaller) -> None:
         stranger = new_allocation_id()
         await caller.engine.stop(stranger, 1)
         await caller.engine.stop(stranger, 2)
 
-    async def test_a_stop_after_the_end_changes_nothing(self, caller: Caller) -> None:
+    async def test_a_stop_after_the_end_changes_nothing(self, caller: EngineCaller) -> None:
         order = await caller.run("exit 3")
         before = await caller.ended(order.allocation_id)
         await caller.engine.stop(order.allocation_id, 1)
@@ -247,7 +257,7 @@ class BasicPromises:
         assert standing(after) == standing(before)
 
     @pytest.mark.parametrize("code", [0, 1, 42, 255])
-    async def test_the_exit_code_is_the_script_s_own(self, caller: Caller, code: int) -> None:
+    async def test_the_exit_code_is_the_script_s_own(self, caller: EngineCaller, code: int) -> None:
         order = await caller.run(f"exit {code}")
         seen = await caller.ended(order.allocation_id)
         assert (seen.phase, seen.ending, seen.exit_code) == (Phase.EXITED, Ending.DONE, code)
@@ -255,24 +265,24 @@ class BasicPromises:
         assert seen.ended_at is not None
         assert seen.ended_at >= seen.started_at
 
-    async def test_the_first_step_that_fails_ends_it_and_is_named(self, caller: Caller) -> None:
+    async def test_the_first_step_that_fails_ends_it_and_is_named(self, caller: EngineCaller) -> None:
         order = await caller.run("echo one", "echo two\nexit 9", "echo three")
         seen = await caller.ended(order.allocation_id)
         assert (seen.ending, seen.exit_code, seen.step) == (Ending.DONE, 9, "step-2")
         assert await caller.log(order.allocation_id) == b"one\ntwo\n"
 
-    async def test_the_steps_share_a_directory(self, caller: Caller) -> None:
+    async def test_the_steps_share_a_directory(self, caller: EngineCaller) -> None:
         order = await caller.run("echo kept > note.txt", "cat note.txt")
         assert (await caller.ended(order.allocation_id)).exit_code == 0
         assert await caller.log(order.allocation_id) == b"kept\n"
 
-    async def test_two_allocations_do_not_share_a_directory(self, caller: Caller) -> None:
+    async def test_two_allocations_do_not_share_a_directory(self, caller: EngineCaller) -> None:
         first = await caller.run("echo mine > note.txt")
         await caller.ended(first.allocation_id)
         second = await caller.run("cat note.txt")
         assert (await caller.ended(second.allocation_id)).exit_code == 1
 
-    async def test_a_timeout_ends_it_as_timed_out(self, caller: Caller) -> None:
+    async def test_a_timeout_ends_it_as_timed_out(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started\nsleep 60\necho finished", timeout_s=3 * self.tick_s)
         seen = await caller.ended(order.allocation_id)
         assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.TIMED_OUT)
@@ -281,7 +291,7 @@ class BasicPromises:
         assert b"finished" not in said  # a shell may still say that what it waited for was terminated
 
     async def test_what_ended_while_nobody_looked_is_told_to_whoever_looks_next(
-        self, connect: Connect, caller: Caller
+        self, connect: Connect, caller: EngineCaller
     ) -> None:
         first = await connect()
         order = caller.order(f"echo before\nsleep {self.tick_s}\necho after\nexit 5")
@@ -295,13 +305,13 @@ class BasicPromises:
 
     # Environment and secrets
 
-    async def test_the_environment_reaches_the_script_letter_by_letter(self, caller: Caller) -> None:
+    async def test_the_environment_reaches_the_script_letter_by_letter(self, caller: EngineCaller) -> None:
         value = "a b;c $HOME `id` 'x' 运河"
         order = await caller.run('echo "$GREETING"', envs={"GREETING": value})
         await caller.ended(order.allocation_id)
         assert await caller.log(order.allocation_id) == f"{value}\n".encode()
 
-    async def test_a_secret_reaches_the_script_and_no_observation(self, caller: Caller) -> None:
+    async def test_a_secret_reaches_the_script_and_no_observation(self, caller: EngineCaller) -> None:
         secret = "hush-7f3a9c"
         order = await caller.run(f'test "$TOKEN" = {secret}', "sleep 60", secrets={"TOKEN": secret})
         seen = await caller.until(order.allocation_id, lambda seen: seen.step == "step-2")
@@ -313,7 +323,7 @@ class BasicPromises:
 
     # Releasing
 
-    async def test_a_release_forgets_it_and_may_be_repeated(self, caller: Caller) -> None:
+    async def test_a_release_forgets_it_and_may_be_repeated(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started")
         await caller.ended(order.allocation_id)
         await caller.engine.release(order.allocation_id, 1)
@@ -322,7 +332,7 @@ class BasicPromises:
         with pytest.raises(NotFoundError):
             await caller.log(order.allocation_id)
 
-    async def test_what_still_runs_is_not_released(self, caller: Caller) -> None:
+    async def test_what_still_runs_is_not_released(self, caller: EngineCaller) -> None:
         order = await caller.run("sleep 60")
         before = await caller.running(order.allocation_id)
         with pytest.raises(ConflictError):
@@ -333,7 +343,7 @@ class BasicPromises:
 
     # Observing
 
-    async def test_a_waiting_observer_wakes_when_something_happens(self, caller: Caller) -> None:
+    async def test_a_waiting_observer_wakes_when_something_happens(self, caller: EngineCaller) -> None:
         version = (await caller.engine.observe()).version
         order = caller.order("sleep 60")
 
@@ -348,7 +358,7 @@ class BasicPromises:
             assert anyio.current_time() - began_at < self.patience_s / 2
             assert observation.version > version
 
-    async def test_an_observer_waits_no_longer_than_it_asked(self, caller: Caller) -> None:
+    async def test_an_observer_waits_no_longer_than_it_asked(self, caller: EngineCaller) -> None:
         order = await caller.run("sleep 60")
         await caller.running(order.allocation_id)
         for wait_s in (0.0, 2 * self.tick_s):
@@ -358,7 +368,7 @@ class BasicPromises:
             assert anyio.current_time() - began_at < wait_s + 2.0
             assert find(observation, order.allocation_id) is not None
 
-    async def test_versions_never_go_back(self, caller: Caller) -> None:
+    async def test_versions_never_go_back(self, caller: EngineCaller) -> None:
         versions = [(await caller.engine.observe()).version]
         order = await caller.run("true")
         versions.append((await caller.engine.observe()).version)
@@ -369,7 +379,7 @@ class BasicPromises:
 
     # Output
 
-    async def test_output_can_be_read_from_every_byte(self, caller: Caller) -> None:
+    async def test_output_can_be_read_from_every_byte(self, caller: EngineCaller) -> None:
         order = await caller.run("echo first", "echo second\necho third")
         seen = await caller.ended(order.allocation_id)
         whole = b"first\nsecond\nthird\n"
@@ -377,7 +387,7 @@ class BasicPromises:
         for offset in range(len(whole) + 1):
             assert await caller.log(order.allocation_id, offset=offset) == whole[offset:]
 
-    async def test_a_follower_hears_it_live_and_ends_when_all_is_read(self, caller: Caller) -> None:
+    async def test_a_follower_hears_it_live_and_ends_when_all_is_read(self, caller: EngineCaller) -> None:
         order = await caller.run(f"echo early\nsleep {2 * self.tick_s}\necho late")
         stream = caller.engine.logs(order.allocation_id, follow=True)
         with anyio.fail_after(self.patience_s):
@@ -390,7 +400,7 @@ class BasicPromises:
         assert joined([first, *rest]) == b"early\nlate\n"
 
     async def test_a_reader_that_comes_back_reads_the_rest_exactly_once(
-        self, connect: Connect, caller: Caller
+        self, connect: Connect, caller: EngineCaller
     ) -> None:
         lines = "\n".join(f"echo line-{n}\nsleep {self.tick_s / 10:.3f}" for n in range(10))
         order = await caller.run(lines)
@@ -411,13 +421,13 @@ class BasicPromises:
             read.append(await caller.log(order.allocation_id, offset=offset, follow=True))
         assert b"".join(read) == b"".join(b"line-%d\n" % n for n in range(10))
 
-    async def test_there_is_no_output_of_a_stranger(self, caller: Caller) -> None:
+    async def test_there_is_no_output_of_a_stranger(self, caller: EngineCaller) -> None:
         with pytest.raises(NotFoundError):
             await caller.log(new_allocation_id())
 
     # Metering
 
-    async def test_meters_only_grow(self, caller: Caller) -> None:
+    async def test_meters_only_grow(self, caller: EngineCaller) -> None:
         order = await caller.run(f"sleep {3 * self.tick_s}")
         seen = [await caller.running(order.allocation_id)]
         while seen[-1].phase is not Phase.EXITED:
@@ -429,14 +439,16 @@ class BasicPromises:
                 assert (was is None and now is None) or now >= was, name
         assert seen[-1].meters.wall_ms >= 2900 * self.tick_s
 
-    async def test_network_bytes_are_counted_only_where_the_engine_says_so(self, caller: Caller) -> None:
+    async def test_network_bytes_are_counted_only_where_the_engine_says_so(
+        self, caller: EngineCaller
+    ) -> None:
         metered = (await caller.engine.describe()).network_metered
         order = await caller.run("true")
         meters = (await caller.ended(order.allocation_id)).meters
         assert (meters.received_bytes is not None) == metered
         assert (meters.sent_bytes is not None) == metered
 
-    async def test_every_minute_of_use_is_handed_out_in_sequence(self, caller: Caller) -> None:
+    async def test_every_minute_of_use_is_handed_out_in_sequence(self, caller: EngineCaller) -> None:
         order = await caller.run(f"sleep {max(1.5, self.tick_s)}")
         await caller.ended(order.allocation_id)
         with anyio.fail_after(self.usage_within_s):

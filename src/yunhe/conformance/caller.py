@@ -40,7 +40,7 @@ def new_allocation_id() -> AllocationId:
     return AllocationId(new_id("alloc", system_clock()))
 
 
-class Caller:
+class EngineCaller:
     """Sends orders to one node of an engine and waits, with bounded patience, for what comes of them."""
 
     def __init__(

@@ -27,17 +27,17 @@ from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.infrastructure.plugin.registration import Announcement
-from yunhe.infrastructure.remote.channels import Where
+from yunhe.infrastructure.remote.channels import PluginAddress
 from yunhe.infrastructure.remote.kind import RemoteKind
 
 SERVES_WITHIN_S = 30.0
 ENDS_WITHIN_S = 15.0
 
 
-class PluginProcess:
+class PluginUnderTest:
     """A plugin that serves, and how to reach it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], manifest: Manifest, where: Where) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], manifest: Manifest, where: PluginAddress) -> None:
         self.process = process
         self.manifest = manifest
         self.where = where
@@ -50,7 +50,7 @@ class PluginProcess:
 @contextmanager
 def plugin_process(
     manifest_path: Path, *arguments: str, environment: dict[str, str] | None = None
-) -> Generator[PluginProcess]:
+) -> Generator[PluginUnderTest]:
     """Run a plugin until the block ends; it is there once it serves."""
     manifest = read_manifest(manifest_path)
     with TemporaryDirectory(prefix="yunhe-plugin-") as folder:
@@ -62,8 +62,8 @@ def plugin_process(
         )
         try:
             told = _wait_for(announced, process)
-            where = Where(told.address, told.certificate, told.token)
-            yield PluginProcess(process, told.manifest, where)
+            where = PluginAddress(told.address, told.certificate, told.token)
+            yield PluginUnderTest(process, told.manifest, where)
         finally:
             _end(process)
 
@@ -78,12 +78,12 @@ class PluginPromises(EnginePromises):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def plugin(cls) -> Generator[PluginProcess]:
+    def plugin(cls) -> Generator[PluginUnderTest]:
         with plugin_process(cls.manifest_path, *cls.arguments) as running:
             yield running
 
     @pytest.fixture
-    async def connect(self, plugin: PluginProcess) -> AsyncGenerator[Connect]:
+    async def connect(self, plugin: PluginUnderTest) -> AsyncGenerator[Connect]:
         kind = plugin.kind()
         async with AsyncExitStack() as connections:
 
@@ -92,16 +92,16 @@ class PluginPromises(EnginePromises):
 
             yield connect
 
-    async def test_it_tells_the_manifest_that_it_has(self, plugin: PluginProcess) -> None:
+    async def test_it_tells_the_manifest_that_it_has(self, plugin: PluginUnderTest) -> None:
         assert plugin.manifest == read_manifest(self.manifest_path)
 
-    async def test_every_step_of_connecting_goes_well(self, plugin: PluginProcess) -> None:
+    async def test_every_step_of_connecting_goes_well(self, plugin: PluginUnderTest) -> None:
         checks = [check async for check in plugin.kind().onboard(self.target)]
         assert checks
         assert [check for check in checks if not check.ok] == []
 
     async def test_its_description_goes_no_further_than_its_manifest(
-        self, plugin: PluginProcess, engine: Engine
+        self, plugin: PluginUnderTest, engine: Engine
     ) -> None:
         assert (await engine.describe()).powers <= set(plugin.manifest.powers)
 

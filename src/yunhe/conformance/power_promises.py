@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from yunhe.conformance.basic_promises import BasicPromises
-from yunhe.conformance.caller import Caller, archive_of, chunks_of, fetch, standing, use_power
+from yunhe.conformance.caller import EngineCaller, archive_of, chunks_of, fetch, standing, use_power
 from yunhe.infrastructure.contract.engine import (
     Engine,
     SupportsExec,
@@ -25,7 +25,7 @@ class PowerPromises(BasicPromises):
 
     # Files
 
-    async def test_files_put_before_the_launch_are_there_when_it_runs(self, caller: Caller) -> None:
+    async def test_files_put_before_the_launch_are_there_when_it_runs(self, caller: EngineCaller) -> None:
         engine = await self._with_files(caller)
         archive = archive_of({"a.txt": b"alpha\n", "deep/b.txt": b"beta\n"})
         upload = caller.upload(archive)
@@ -40,7 +40,7 @@ class PowerPromises(BasicPromises):
     @pytest.mark.parametrize(
         "fault", ["digest", "size", "traversal", "absolute", "link", "not-an-archive", "path"]
     )
-    async def test_a_bad_archive_is_refused_whole(self, caller: Caller, fault: str) -> None:
+    async def test_a_bad_archive_is_refused_whole(self, caller: EngineCaller, fault: str) -> None:
         engine = await self._with_files(caller)
         good = {"good.txt": b"good\n"}
         archive = {
@@ -60,7 +60,7 @@ class PowerPromises(BasicPromises):
         order = await caller.run("cat data/good.txt", allocation_id=upload.allocation_id)
         assert (await caller.ended(order.allocation_id)).exit_code == 1
 
-    async def test_the_same_archive_again_costs_nothing(self, caller: Caller) -> None:
+    async def test_the_same_archive_again_costs_nothing(self, caller: EngineCaller) -> None:
         engine = await self._with_files(caller)
         archive = archive_of({"a.txt": bytes(range(256)) * 100})
         upload = caller.upload(archive)
@@ -69,7 +69,7 @@ class PowerPromises(BasicPromises):
         await engine.put_archive(upload, again)
         assert b"".join([chunk async for chunk in again]) == archive, "some of it was read a second time"
 
-    async def test_the_same_archive_again_is_welcome_after_the_launch(self, caller: Caller) -> None:
+    async def test_the_same_archive_again_is_welcome_after_the_launch(self, caller: EngineCaller) -> None:
         """Whoever dies between a launch and its record sends the files again, and must not take that for a refusal."""
         engine = await self._with_files(caller)
         archive = archive_of({"a.txt": b"alpha\n"})
@@ -83,7 +83,7 @@ class PowerPromises(BasicPromises):
         assert (await caller.ended(order.allocation_id)).exit_code == 0
         assert await caller.log(order.allocation_id) == b"alpha\n"
 
-    async def test_an_older_token_puts_no_file(self, caller: Caller) -> None:
+    async def test_an_older_token_puts_no_file(self, caller: EngineCaller) -> None:
         engine = await self._with_files(caller)
         archive = archive_of({"a.txt": b"new\n"})
         upload = caller.upload(archive, token=5)
@@ -97,7 +97,7 @@ class PowerPromises(BasicPromises):
         await caller.ended(order.allocation_id)
         assert await caller.log(order.allocation_id) == b"new\n"
 
-    async def test_results_come_back_and_what_is_not_there_is_left_out(self, caller: Caller) -> None:
+    async def test_results_come_back_and_what_is_not_there_is_left_out(self, caller: EngineCaller) -> None:
         engine = await self._with_files(caller)
         order = await caller.run(
             "echo one > one.txt\necho two > two.txt\necho log > run.log", outputs=("*.txt", "nowhere/*")
@@ -106,7 +106,7 @@ class PowerPromises(BasicPromises):
         got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
         assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
 
-    async def test_no_file_outside_the_directory_can_be_fetched(self, caller: Caller) -> None:
+    async def test_no_file_outside_the_directory_can_be_fetched(self, caller: EngineCaller) -> None:
         engine = await self._with_files(caller)
         order = await caller.run("echo one > one.txt", outputs=("*.txt",))
         await caller.ended(order.allocation_id)
@@ -116,7 +116,7 @@ class PowerPromises(BasicPromises):
 
     # Commands beside it
 
-    async def test_a_command_beside_it_has_its_own_output_and_exit_code(self, caller: Caller) -> None:
+    async def test_a_command_beside_it_has_its_own_output_and_exit_code(self, caller: EngineCaller) -> None:
         engine = await self._with_exec(caller)
         order = await caller.run("echo inside > note.txt\nsleep 60")
         await caller.running(order.allocation_id)
@@ -129,7 +129,7 @@ class PowerPromises(BasicPromises):
                     output += piece
                 assert (output, await session.wait()) == (b"inside\n", 6)
 
-    async def test_a_command_beside_it_reads_what_is_sent(self, caller: Caller) -> None:
+    async def test_a_command_beside_it_reads_what_is_sent(self, caller: EngineCaller) -> None:
         engine = await self._with_exec(caller)
         order = await caller.run("sleep 60")
         await caller.running(order.allocation_id)
@@ -143,7 +143,7 @@ class PowerPromises(BasicPromises):
                     output += piece
                 assert (output, await session.wait()) == (b"to and fro", 0)
 
-    async def test_leaving_a_command_beside_it_does_not_wait_for_it(self, caller: Caller) -> None:
+    async def test_leaving_a_command_beside_it_does_not_wait_for_it(self, caller: EngineCaller) -> None:
         engine = await self._with_exec(caller)
         order = await caller.run("sleep 60")
         await caller.running(order.allocation_id)
@@ -152,7 +152,7 @@ class PowerPromises(BasicPromises):
                 pass
         assert (await caller.running(order.allocation_id)).phase is Phase.RUNNING
 
-    async def test_no_command_runs_beside_what_has_ended(self, caller: Caller) -> None:
+    async def test_no_command_runs_beside_what_has_ended(self, caller: EngineCaller) -> None:
         engine = await self._with_exec(caller)
         order = await caller.run("true")
         await caller.ended(order.allocation_id)
@@ -162,7 +162,7 @@ class PowerPromises(BasicPromises):
 
     # Live changes
 
-    async def test_new_limits_are_seen_and_the_work_goes_on(self, caller: Caller) -> None:
+    async def test_new_limits_are_seen_and_the_work_goes_on(self, caller: EngineCaller) -> None:
         engine = caller.engine
         await self._need(engine, Power.RESIZE)
         assert isinstance(engine, SupportsResize)
@@ -174,7 +174,7 @@ class PowerPromises(BasicPromises):
         assert (await caller.ended(order.allocation_id)).exit_code == 0
         assert await caller.log(order.allocation_id) == b"before\nafter\n"
 
-    async def test_a_pinned_allocation_sees_only_its_cores(self, caller: Caller) -> None:
+    async def test_a_pinned_allocation_sees_only_its_cores(self, caller: EngineCaller) -> None:
         engine = caller.engine
         await self._need(engine, Power.PIN)
         assert isinstance(engine, SupportsPin)
@@ -184,7 +184,7 @@ class PowerPromises(BasicPromises):
         await caller.ended(order.allocation_id)
         assert await caller.log(order.allocation_id) == b"1\n"
 
-    async def test_a_paused_allocation_stands_still_until_it_is_resumed(self, caller: Caller) -> None:
+    async def test_a_paused_allocation_stands_still_until_it_is_resumed(self, caller: EngineCaller) -> None:
         engine = caller.engine
         await self._need(engine, Power.PAUSE)
         assert isinstance(engine, SupportsPause)
@@ -198,7 +198,7 @@ class PowerPromises(BasicPromises):
         assert (await caller.ended(order.allocation_id)).exit_code == 0
         assert await caller.log(order.allocation_id) == b"before\nafter\n"
 
-    async def test_a_paused_allocation_can_be_stopped(self, caller: Caller) -> None:
+    async def test_a_paused_allocation_can_be_stopped(self, caller: EngineCaller) -> None:
         engine = caller.engine
         await self._need(engine, Power.PAUSE)
         assert isinstance(engine, SupportsPause)
@@ -209,7 +209,7 @@ class PowerPromises(BasicPromises):
         assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED
 
     @pytest.mark.parametrize("power", [Power.RESIZE, Power.PIN, Power.PAUSE])
-    async def test_an_older_token_changes_no_limit(self, caller: Caller, power: Power) -> None:
+    async def test_an_older_token_changes_no_limit(self, caller: EngineCaller, power: Power) -> None:
         await self._need(caller.engine, power)
         order = await caller.run("sleep 60", token=5)
         before = await caller.running(order.allocation_id)
@@ -224,12 +224,12 @@ class PowerPromises(BasicPromises):
         if power not in description.powers:
             pytest.skip(f"{description.engine} without {power}: {description.missing[power]}")
 
-    async def _with_files(self, caller: Caller) -> SupportsFiles:
+    async def _with_files(self, caller: EngineCaller) -> SupportsFiles:
         await self._need(caller.engine, Power.FILES)
         assert isinstance(caller.engine, SupportsFiles)
         return caller.engine
 
-    async def _with_exec(self, caller: Caller) -> SupportsExec:
+    async def _with_exec(self, caller: EngineCaller) -> SupportsExec:
         await self._need(caller.engine, Power.EXEC)
         assert isinstance(caller.engine, SupportsExec)
         return caller.engine

@@ -83,7 +83,7 @@ class Pools(msgspec.Struct, frozen=True):
     pools: tuple[Pool, ...]
 
 
-class Plugins(msgspec.Struct, frozen=True):
+class PluginList(msgspec.Struct, frozen=True):
     """Every plugin."""
 
     plugins: tuple[Plugin, ...]

@@ -7,11 +7,11 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from yunhe.flexible.overload.estimators import Question, fixed_ratio
+from yunhe.flexible.overload.estimators import EstimateRequest, fixed_ratio
 from yunhe.flexible.overload.margin import limits_with_margin, walk_forward
 from yunhe.flexible.placing.packing import Limits, Load, first_fit, host_usage, limits_at
 from yunhe.flexible.reading.sizes import shown
-from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome, Schedule, Window, judge, windows
+from yunhe.flexible.replay import ELASTIC, LONG_LIVED, ReplayOutcome, Schedule, Window, judge, windows
 from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Ints, Trace
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Prices
@@ -135,8 +135,8 @@ Progress = Callable[[int, int], None]
 class _Run:
     """One policy while the walk goes on: on the given hosts, and on as many as it takes."""
 
-    given: list[Outcome] = field(default_factory=list[Outcome])
-    open_ended: list[Outcome] = field(default_factory=list[Outcome])
+    given: list[ReplayOutcome] = field(default_factory=list[ReplayOutcome])
+    open_ended: list[ReplayOutcome] = field(default_factory=list[ReplayOutcome])
 
 
 def schedule_for(trace: Trace, window_s: int | None = None) -> Schedule:
@@ -203,10 +203,12 @@ def assess(request: AssessmentRequest, progress: Progress = lambda _done, _of: N
         )
         capped = [_Bound(window.history.request, request.cap * hosts.cores)] if request.cap else []
         for ratio, run in runs.items():
-            load = fixed_ratio(ratio).load(window.history, Question(request.stated, hosts.cores))
+            load = fixed_ratio(ratio).load(window.history, EstimateRequest(request.stated, hosts.cores))
             _place_both(run, window, _bounded(load, fixed), hosts, (None, fixed))
         for stated, step in walk.steps.items():
-            load = _bounded(step.rule.load(window.history, Question(stated, hosts.cores)), [*fixed, *capped])
+            load = _bounded(
+                step.rule.load(window.history, EstimateRequest(stated, hosts.cores)), [*fixed, *capped]
+            )
             terms = (step.choice.margin, [*fixed, *capped])
             where = _place_both(flexible[stated], window, load, hosts, terms)
             placement = where if stated == request.stated else placement
@@ -331,7 +333,7 @@ def _with_bounds(limits: Limits, bounds: Sequence[_Bound]) -> Limits:
     return replace(limits, capacity=capacity, weights=weights)
 
 
-def _rate(outcomes: Sequence[Outcome]) -> float:
+def _rate(outcomes: Sequence[ReplayOutcome]) -> float:
     return sum(one.overloaded for one in outcomes) / max(1, sum(one.judged for one in outcomes))
 
 
@@ -365,7 +367,7 @@ def _calibration(stated: float, run: _Run) -> CalibrationPoint:
     )
 
 
-def _ratio(ratio: float, outcomes: Sequence[Outcome]) -> RatioPoint:
+def _ratio(ratio: float, outcomes: Sequence[ReplayOutcome]) -> RatioPoint:
     return RatioPoint(ratio, _rate(outcomes), float(np.mean([one.hosts for one in outcomes])))
 
 

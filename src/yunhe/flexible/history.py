@@ -47,7 +47,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownHistory:
     """A history and which instances of the trace it speaks of."""
 
     history: History
@@ -60,7 +60,7 @@ def history_before(
     span_s: int,
     warm_after_s: int,
     dimension: Dimension = Dimension.CPU,
-) -> Known:
+) -> KnownHistory:
     """Return what was known when *slot* began, looking back at most *span_s*.
 
     An instance is present if it reported in the last hour that the pool reported at all. It is warm
@@ -79,7 +79,7 @@ def history_before(
     series = np.where(warm[:, None], filled, request[:, None]).astype(np.float32)
     hours = hour_of_week(trace.slot_times_s(first, slot)[live])
     history = History(np.ascontiguousarray(series), hours, request, warm, trace.period_s)
-    return Known(history, present)
+    return KnownHistory(history, present)
 
 
 def reporting_slots(reported: Bools) -> Bools:

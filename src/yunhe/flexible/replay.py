@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from yunhe.flexible.history import History, history_before, reporting_slots
-from yunhe.flexible.overload.estimators import Estimator, Question
+from yunhe.flexible.overload.estimators import EstimateRequest, Estimator
 from yunhe.flexible.placing.packing import Load, first_fit, host_usage, limits_at
 from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Bools, Dimension, Floats, Ints, Trace
 
@@ -103,7 +103,7 @@ def _spans(trace: Trace, first: int, judged: Bools) -> tuple[tuple[int, int], ..
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What became of one placement in the window after it."""
 
     hosts: int
@@ -132,19 +132,19 @@ def place(window: Window, load: Load, limit: float, capacity: float, hosts: int 
     return first_fit(window.order, load, limits)
 
 
-def place_by(window: Window, estimator: Estimator, question: Question, margin: float = 1.0) -> Ints:
+def place_by(window: Window, estimator: Estimator, question: EstimateRequest, margin: float = 1.0) -> Ints:
     """Return the placement in which *margin* times the estimated demand fits every host."""
     load = estimator.load(window.history, question)
     return place(window, load, question.capacity / margin, question.capacity)
 
 
-def judge(window: Window, placement: Ints, capacity: float) -> Outcome:
+def judge(window: Window, placement: Ints, capacity: float) -> ReplayOutcome:
     """Return what happened on the hosts of *placement*, and what the profile itself would have shown."""
     on_host = placement >= 0
     after = host_usage(placement, window.future)
     before = host_usage(placement, window.history.series.astype(np.float64))
     over = after > capacity * (1 + TIE)
-    return Outcome(
+    return ReplayOutcome(
         hosts=len(after),
         placed=int(on_host.sum()),
         requested=float(window.history.request[on_host].sum()),

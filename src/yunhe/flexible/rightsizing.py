@@ -42,7 +42,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class InstanceSize:
     """CPU and memory of an instance; memory 0 where the trace has none."""
 
     cpu_millis: int
@@ -53,7 +53,7 @@ class Spec:
         cpu = self.cpu_millis * prices.cpu_core_hour_micros // 1000
         return cpu + self.memory_mib * prices.memory_gib_hour_micros // 1024
 
-    def covers(self, other: "Spec") -> bool:
+    def covers(self, other: "InstanceSize") -> bool:
         """Return whether this is at least *other* in both."""
         return self.cpu_millis >= other.cpu_millis and self.memory_mib >= other.memory_mib
 
@@ -78,10 +78,10 @@ class Recommendation:
 
     instance: str
     tier: Tier
-    given: Spec
-    recommended: Spec
-    reserved: Spec
-    flavour: Spec
+    given: InstanceSize
+    recommended: InstanceSize
+    reserved: InstanceSize
+    flavour: InstanceSize
     severity: Severity
     saving_micros_per_hour: int
     evidence: tuple[str, ...]
@@ -117,10 +117,10 @@ def starts_seen(trace: Trace) -> Bools:
     return (before >= 0) & (silent[first] == silent[np.maximum(before, 0)])
 
 
-def cheapest_flavour(need: Spec, prices: Prices) -> Spec:
+def cheapest_flavour(need: InstanceSize, prices: Prices) -> InstanceSize:
     """Return the cheapest power-of-two flavour that covers *need*; one without limit if none does."""
     offers = [
-        Spec(cores * 1000, cores * ratio * 1024 if need.memory_mib else 0)
+        InstanceSize(cores * 1000, cores * ratio * 1024 if need.memory_mib else 0)
         for cores in FLAVOUR_CORES
         for ratio in FLAVOUR_GIB_PER_CORE
     ]
@@ -166,7 +166,7 @@ def _one(
     evidence: list[str] = []
     cpu = _cpu(trace.usage[Dimension.CPU][row], days, tier, evidence)
     memory = _memory(trace, row, guards, evidence)
-    needed = Spec(_step_up(cpu * 1000, CPU_STEP_MILLIS), _step_up(memory, MEMORY_STEP_MIB))
+    needed = InstanceSize(_step_up(cpu * 1000, CPU_STEP_MILLIS), _step_up(memory, MEMORY_STEP_MIB))
     spec = _guarded(needed, given, (trace, row, started), guards, evidence)
     saving = given.cost_micros_per_hour(prices) - spec.cost_micros_per_hour(prices)
     return Recommendation(
@@ -182,9 +182,9 @@ def _one(
     )
 
 
-def _given(trace: Trace, row: int) -> Spec:
+def _given(trace: Trace, row: int) -> InstanceSize:
     memory = trace.request.get(Dimension.MEMORY)
-    return Spec(
+    return InstanceSize(
         round(float(trace.request[Dimension.CPU][row]) * 1000),
         0 if memory is None else round(float(memory[row])),
     )
@@ -214,8 +214,12 @@ def _memory(trace: Trace, row: int, guards: Guards, evidence: list[str]) -> floa
 
 
 def _guarded(
-    needed: Spec, given: Spec, who: tuple[Trace, int, bool], guards: Guards, evidence: list[str]
-) -> Spec:
+    needed: InstanceSize,
+    given: InstanceSize,
+    who: tuple[Trace, int, bool],
+    guards: Guards,
+    evidence: list[str],
+) -> InstanceSize:
     (trace, row, started), cpu, memory = who, needed.cpu_millis, needed.memory_mib
     seen = np.flatnonzero(~np.isnan(trace.usage[Dimension.CPU][row]))
     lived_s = (int(seen[-1] - seen[0]) + 1) * trace.period_s if len(seen) else 0
@@ -232,10 +236,10 @@ def _guarded(
     elif not started and memory < given.memory_mib * guards.unseen_start_keeps:
         memory = _step_up(given.memory_mib * guards.unseen_start_keeps, MEMORY_STEP_MIB)
         evidence.append("memory: its start is not in the data, so at least half of today's is kept")
-    return Spec(cpu, memory)
+    return InstanceSize(cpu, memory)
 
 
-def _reserved(trace: Trace, row: int, tier: Tier) -> Spec:
+def _reserved(trace: Trace, row: int, tier: Tier) -> InstanceSize:
     def amount(dimension: Dimension) -> float:
         usage = trace.usage.get(dimension)
         if usage is None:
@@ -244,14 +248,14 @@ def _reserved(trace: Trace, row: int, tier: Tier) -> Spec:
         return float(reservation(known[None, :], tier)[0]) if len(known) else 0.0
 
     cpu, memory = amount(Dimension.CPU), amount(Dimension.MEMORY)
-    return Spec(_step_up(cpu * 1000, CPU_STEP_MILLIS), _step_up(memory, MEMORY_STEP_MIB))
+    return InstanceSize(_step_up(cpu * 1000, CPU_STEP_MILLIS), _step_up(memory, MEMORY_STEP_MIB))
 
 
 def _step_up(amount: float, step: int) -> int:
     return max(step if amount > 0 else 0, int(np.ceil(amount / step - 1e-6)) * step)
 
 
-def _severity(given: Spec, spec: Spec) -> Severity:
+def _severity(given: InstanceSize, spec: InstanceSize) -> Severity:
     if spec.cpu_millis > given.cpu_millis * 1.05 or spec.memory_mib > given.memory_mib * 1.05:
         return Severity.CRITICAL
     unused_cpu, unused_memory = given.cpu_millis - spec.cpu_millis, given.memory_mib - spec.memory_mib
@@ -260,7 +264,7 @@ def _severity(given: Spec, spec: Spec) -> Severity:
     return Severity.OK if unused_cpu >= 250 or unused_memory >= 512 else Severity.GOOD
 
 
-def unmet(trace: Trace, row: int, spec: Spec) -> Floats:
+def unmet(trace: Trace, row: int, spec: InstanceSize) -> Floats:
     """Return the share of samples above the spec: CPU first, then memory."""
     shares: list[float] = []
     for dimension, limit in (

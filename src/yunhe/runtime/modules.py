@@ -5,7 +5,7 @@ from graphlib import TopologicalSorter
 import msgspec
 
 
-class SubModule(msgspec.Struct, frozen=True):
+class SubModuleEntry(msgspec.Struct, frozen=True):
     """The unit of packaging: one folder, one typed interface."""
 
     name: str
@@ -15,84 +15,86 @@ class SubModule(msgspec.Struct, frozen=True):
     """Other sub-modules whose interface this one calls."""
 
 
-class Module(msgspec.Struct, frozen=True):
+class ModuleEntry(msgspec.Struct, frozen=True):
     """A group of sub-modules in one layer."""
 
     name: str
     layer: str
-    submodules: tuple[SubModule, ...]
+    submodules: tuple[SubModuleEntry, ...]
 
 
-MODULES: tuple[Module, ...] = (
-    Module(
+MODULES: tuple[ModuleEntry, ...] = (
+    ModuleEntry(
         "interconnection",
         "trading",
         (
-            SubModule("inbound", "trading/interconnection"),
-            SubModule("outbound", "trading/interconnection"),
+            SubModuleEntry("inbound", "trading/interconnection"),
+            SubModuleEntry("outbound", "trading/interconnection"),
         ),
     ),
-    Module(
+    ModuleEntry(
         "trade",
         "trading",
         (
-            SubModule("market", "trading/market"),
-            SubModule("applications", "trading/applications", True, ("accounts", "demand", "orchestration")),
-            SubModule("demand", "trading/demand", True),
-            SubModule("matching", "trading/matching"),
+            SubModuleEntry("market", "trading/market"),
+            SubModuleEntry(
+                "applications", "trading/applications", True, ("accounts", "demand", "orchestration")
+            ),
+            SubModuleEntry("demand", "trading/demand", True),
+            SubModuleEntry("matching", "trading/matching"),
         ),
     ),
-    Module(
+    ModuleEntry(
         "operations",
         "trading",
         (
-            SubModule("accounts", "trading/accounts", True),
-            SubModule("schedulers", "trading/schedulers"),
-            SubModule("trades", "trading/trades", True, ("perception",)),
-            SubModule("monitoring", "trading/monitoring"),
+            SubModuleEntry("accounts", "trading/accounts", True),
+            SubModuleEntry("schedulers", "trading/schedulers"),
+            SubModuleEntry("trades", "trading/trades", True, ("perception",)),
+            SubModuleEntry("monitoring", "trading/monitoring"),
         ),
     ),
-    Module(
+    ModuleEntry(
         "encapsulation",
         "scheduling",
         (
-            SubModule("perception", "scheduling/perception", True, ("plugins",)),
-            SubModule("packaging", "scheduling/packaging"),
+            SubModuleEntry("perception", "scheduling/perception", True, ("plugins",)),
+            SubModuleEntry("packaging", "scheduling/packaging"),
         ),
     ),
-    Module(
+    ModuleEntry(
         "decision",
         "scheduling",
         (
-            SubModule("orchestration", "scheduling/orchestration", True, ("perception", "plugins")),
-            SubModule("traffic", "scheduling/traffic"),
-            SubModule("data", "scheduling/data"),
+            SubModuleEntry("orchestration", "scheduling/orchestration", True, ("perception", "plugins")),
+            SubModuleEntry("traffic", "scheduling/traffic"),
+            SubModuleEntry("data", "scheduling/data"),
         ),
     ),
-    Module(
+    ModuleEntry(
         "multicloud",
         "control",
         (
-            SubModule("plugins", "control/plugins", True),
-            SubModule("measurement", "control/measurement"),
-            SubModule("frameworks", "control/frameworks"),
-            SubModule("express", "control/express"),
+            SubModuleEntry("plugins", "control/plugins", True),
+            SubModuleEntry("measurement", "control/measurement"),
+            SubModuleEntry("frameworks", "control/frameworks"),
+            SubModuleEntry("express", "control/express"),
         ),
     ),
-    Module("multinetwork", "control", (SubModule("networks", "control/networks"),)),
-    Module("identifier", "infrastructure", (SubModule("identifier", "infrastructure/identifier"),)),
-    Module("gateway", "infrastructure", (SubModule("gateway", "infrastructure/gateway"),)),
-    Module(
+    ModuleEntry("multinetwork", "control", (SubModuleEntry("networks", "control/networks"),)),
+    ModuleEntry("identifier", "infrastructure", (SubModuleEntry("identifier", "infrastructure/identifier"),)),
+    ModuleEntry("gateway", "infrastructure", (SubModuleEntry("gateway", "infrastructure/gateway"),)),
+    ModuleEntry(
         "operator_network",
         "infrastructure",
         (
-            SubModule("elastic", "infrastructure/elastic"),
-            SubModule("transport", "infrastructure/transport"),
+            SubModuleEntry("elastic", "infrastructure/elastic"),
+            SubModuleEntry("transport", "infrastructure/transport"),
         ),
     ),
 )
 
-SUBMODULES: dict[str, SubModule] = {sub.name: sub for module in MODULES for sub in module.submodules}
+SUBMODULES: dict[str, SubModuleEntry] = {sub.name: sub for module in MODULES for sub in module.submodules}
 
 
 def start_order() -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from ipaddress import ip_address
 from yunhe.control.plugins.hosting import Hosting
 from yunhe.control.plugins.in_process import InProcess
 from yunhe.control.plugins.kinds import Kinds
-from yunhe.control.plugins.registry import Registry, Where
+from yunhe.control.plugins.registry import CallAddress, Registry
 from yunhe.control.plugins.service import PluginService
-from yunhe.control.plugins.supervisor import Supervisor, Surroundings
+from yunhe.control.plugins.supervisor import ProcessSettings, Supervisor
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.infrastructure.remote import channels
@@ -44,20 +44,20 @@ def plugin_parts(
     return PluginParts(registry, hosting, supervisor, service)
 
 
-def _remote_kind(manifest: Manifest, where: Callable[[], Where]) -> Kind:
-    def reached() -> channels.Where:
+def _remote_kind(manifest: Manifest, where: Callable[[], CallAddress]) -> Kind:
+    def reached() -> channels.PluginAddress:
         now = where()
-        return channels.Where(now.address, now.certificate, now.token)
+        return channels.PluginAddress(now.address, now.certificate, now.token)
 
     return RemoteKind(manifest, reached)
 
 
-def _surroundings(settings: Settings) -> Surroundings:
+def _surroundings(settings: Settings) -> ProcessSettings:
     certificate = settings.tls_certificate
     environment = {"YUNHE_URL": own_url(settings)}
     if certificate is not None:
         environment["SSL_CERT_FILE"] = str(certificate.absolute())
-    return Surroundings(host=socket.gethostname(), logs=settings.home / "plugins", environment=environment)
+    return ProcessSettings(host=socket.gethostname(), logs=settings.home / "plugins", environment=environment)
 
 
 def own_url(settings: Settings) -> str:

@@ -9,7 +9,7 @@ import msgspec
 DEFAULT_PORT = 8600
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     """Which half of the platform a process hosts."""
 
     ALL = "all"
@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where SQLite, the vault's key and the local agent live."""
     database_url: str = ""
     """Empty: SQLite below ``home``. Otherwise ``postgresql://…``."""
-    role: Role = Role.ALL
+    role: ProcessRole = ProcessRole.ALL
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     tls_certificate: Path | None = None

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from yunhe.control.plugins.heartbeats import Heartbeats
 from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.keeper import Keeper
+from yunhe.control.plugins.monitor import PoolMonitor
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.kernel.clock import Clock, system_clock
 from yunhe.kernel.errors import ConflictError
@@ -26,7 +26,7 @@ from yunhe.runtime.modules import start_order
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.plugin_parts import plugin_parts
 from yunhe.runtime.seam import encoded
-from yunhe.runtime.settings import Role, Settings
+from yunhe.runtime.settings import ProcessRole, Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.orchestration.jobs.workers import Workers
 from yunhe.scheduling.orchestration.service import OrchestrationService
@@ -90,7 +90,7 @@ class _Start:
         self._kinds = kinds
         self._clock = clock
         self._owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._works = settings.role is not Role.API
+        self._works = settings.role is not ProcessRole.API
         self._vault = Vault.at(settings.home / "vault.key")
         self._blobs = Blobs(database, clock, settings.upload_limit_bytes)
         self._notices = Notices(database)
@@ -135,12 +135,12 @@ class _Start:
         self._provide(Plugins, parts.service)
         await parts.registry.refresh()
         async with parts.service.running():
-            keeper = Keeper(self._database, parts.service, self._owner, self._clock)
+            keeper = PoolMonitor(self._database, parts.service, self._owner, self._clock)
             heartbeats = Heartbeats(parts.registry, parts.hosting, keeper.look_soon)
             loops = {"heartbeats": heartbeats.run, "removed pools": parts.service.let_go_of_removed}
             if self._works:
                 loops["keeper"] = keeper.run
-            if self._settings.role is not Role.WORKER:
+            if self._settings.role is not ProcessRole.WORKER:
                 loops["supervisor"] = parts.supervisor.run
             async with _loops(loops):
                 yield

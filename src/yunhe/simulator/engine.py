@@ -15,8 +15,16 @@ from yunhe.scheduling.decision.model import Alternative, Demand, Policy
 from yunhe.scheduling.decision.nodes.kernels import FloatArray
 from yunhe.scheduling.decision.score.kernels import HOURS
 from yunhe.scheduling.perception.snapshot import Snapshot
-from yunhe.simulator.model import PROMPT, Failure, Outcome, Platform, Report, Task, Workload
-from yunhe.simulator.queue import Queue, Shape
+from yunhe.simulator.model import (
+    PROMPT,
+    Failure,
+    SimulatedOutcome,
+    SimulatedPlatform,
+    SimulatedTask,
+    SimulationReport,
+    Workload,
+)
+from yunhe.simulator.queue import Shape, SimulatedQueue
 
 PROJECT = ProjectId("simulated")
 TELL_EVERY = 2000
@@ -36,7 +44,7 @@ def roughly_s(run_s: float) -> float:
     return 10 ** (round(math.log10(max(run_s, 0.001)) * 10) / 10)
 
 
-class Engine:
+class SimulationEngine:
     """One run of a workload under one policy (None: each task's own).
 
     *platform* is what the platform itself takes; by default it decides at once and starts at once.
@@ -48,7 +56,7 @@ class Engine:
         snapshot: Snapshot,
         policy: Policy | None,
         *,
-        platform: Platform = PROMPT,
+        platform: SimulatedPlatform = PROMPT,
         failures: Sequence[Failure] = (),
         progress: Progress | None = None,
     ) -> None:
@@ -64,7 +72,7 @@ class Engine:
         self._order = sorted(range(len(self._tasks)), key=lambda index: self._tasks[index].submitted_at)
         self._turn = np.empty(len(self._tasks), dtype=np.int64)
         self._turn[self._order] = np.arange(len(self._tasks))
-        self._waiting = Queue()
+        self._waiting = SimulatedQueue()
         self._tries = [0] * len(self._tasks)
         self._place: list[tuple[int, int] | None] = [None] * len(self._tasks)
         self._started = np.full(len(self._tasks), np.nan)
@@ -209,11 +217,11 @@ class Engine:
         """Let waiting tasks in."""
         self._waiting.let_in(lambda index: self._placed(index, now))
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[SimulatedOutcome]:
         """Return what came of each task."""
         snapshot = self._cycle.snapshot
         return [
-            Outcome(
+            SimulatedOutcome(
                 pool=None if place is None else snapshot.pools[place[0]].name,
                 node=None if place is None else snapshot.node_ids[place[1]],
                 started_at=_or_none(self._started[index]),
@@ -224,7 +232,7 @@ class Engine:
             for index, place in enumerate(self._place)
         ]
 
-    def report(self) -> Report:
+    def report(self) -> SimulationReport:
         """Return what came of the workload as a whole."""
         cost = float(self._cost.sum()) if self._cost_known else None
         played = Played(self._started, self._ended, sum(self._tries), cost, self._carbon_g)
@@ -253,7 +261,9 @@ class Played(NamedTuple):
     carbon_g: float
 
 
-def report_of(workload: Workload, policy: str, played: Played, cores: float, busy: Changes) -> Report:
+def report_of(
+    workload: Workload, policy: str, played: Played, cores: float, busy: Changes
+) -> SimulationReport:
     """Return what came of a workload as a whole; *busy* are changes of the cores in use."""
     submitted = np.array([task.submitted_at for task in workload.tasks])
     done = ~np.isnan(played.ended)
@@ -261,7 +271,7 @@ def report_of(workload: Workload, policy: str, played: Played, cores: float, bus
     first = float(submitted.min()) if submitted.size else 0.0
     last = float(np.max(played.ended[done], initial=first))
     samples = _samples(busy, first, last)
-    return Report(
+    return SimulationReport(
         workload=workload.name,
         policy=policy,
         tasks=len(workload.tasks),
@@ -280,7 +290,7 @@ def report_of(workload: Workload, policy: str, played: Played, cores: float, bus
     )
 
 
-def shape_of(task: Task) -> Shape:
+def shape_of(task: SimulatedTask) -> Shape:
     """Return what a task must have in common with another to wait for the same thing."""
     if task.demand is not None:
         alike = msgspec.structs.replace(task.demand, job_id=JobId(""))

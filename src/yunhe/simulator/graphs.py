@@ -9,11 +9,11 @@ import numpy as np
 from yunhe.scheduling.decision.graphs.constraints import violations
 from yunhe.scheduling.decision.graphs.model import Embedded, Graph, GraphDecision
 from yunhe.scheduling.decision.graphs.place import Search, Wiring, place_graph
-from yunhe.simulator.streams import Event, Stream
+from yunhe.simulator.streams import StreamEvent, WorkloadStream
 
 TELL_EVERY = 20
 
-Listener = Callable[[int, Event, GraphDecision], None]
+Listener = Callable[[int, StreamEvent, GraphDecision], None]
 """Told of each arrival: its number among the events, the event, and what came of it."""
 
 
@@ -43,7 +43,7 @@ def search_of(tries: int) -> Search:
 
 
 def replay(
-    stream: Stream,
+    stream: WorkloadStream,
     *,
     tries: int = Search().tries,
     seed: int = 0,

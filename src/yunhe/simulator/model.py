@@ -10,7 +10,7 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import DataNeed, Demand
 
 
-class Task(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SimulatedTask(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One piece of work: when it comes, what it needs, how long it really runs at speed 1."""
 
     submitted_at: float
@@ -34,7 +34,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     lasts_s: float
 
 
-class Platform(NamedTuple):
+class SimulatedPlatform(NamedTuple):
     """What the platform itself takes."""
 
     handling_s: float = 0.0
@@ -43,17 +43,17 @@ class Platform(NamedTuple):
     """From an arrival or an end to the next round of decisions, which sees all that has happened by then."""
 
 
-PROMPT = Platform()
+PROMPT = SimulatedPlatform()
 
 
 class Workload(NamedTuple):
     """Tasks in order of their arrival, with a name for tables."""
 
     name: str
-    tasks: Sequence[Task]
+    tasks: Sequence[SimulatedTask]
 
 
-class Outcome(NamedTuple):
+class SimulatedOutcome(NamedTuple):
     """What came of one task; None where it did not get that far."""
 
     pool: str | None
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     cost: float
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SimulationReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What came of a workload under one policy."""
 
     workload: str

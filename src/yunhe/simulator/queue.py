@@ -7,7 +7,7 @@ Shape = tuple[int, Hashable]
 """What tasks must have in common to wait for the same thing: priority (negated, so that the highest is first) and needs."""
 
 
-class Queue:
+class SimulatedQueue:
     """Waiting tasks, by shape."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from yunhe.kernel.ids import made_at_s
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.perception.seen import world_of
 from yunhe.simulator.engine import Played, report_of
-from yunhe.simulator.model import Platform, Report, Task, Workload
+from yunhe.simulator.model import SimulatedPlatform, SimulatedTask, SimulationReport, Workload
 
 __all__ = ["Past", "past_of", "world_of"]
 
@@ -28,9 +28,9 @@ class Past(NamedTuple):
 
     workload: Workload
     began_at: float
-    was: Report
+    was: SimulationReport
     """What came of them in truth."""
-    platform: Platform
+    platform: SimulatedPlatform
     """What the platform itself took, on average."""
 
 
@@ -57,7 +57,7 @@ def past_of(jobs: Sequence[Job], cores: float = 0.0) -> Past:
     handling_s = statistics.mean(
         (one.freed_at - one.placed_at) - (one.stopped_at - one.started_at) for one in ran
     )
-    platform = Platform(max(0.0, handling_s), _reaction_s(ran))
+    platform = SimulatedPlatform(max(0.0, handling_s), _reaction_s(ran))
     return Past(workload, began_at, _report(ran, workload, began_at, cores), platform)
 
 
@@ -68,9 +68,9 @@ def _ran(job: Job) -> _Ran | None:
     return _Ran(job, made_at_s(last.allocation_id), last.started_at, last.ended_at, job.ended_at)
 
 
-def _task(ran: _Ran, began_at: float) -> Task:
+def _task(ran: _Ran, began_at: float) -> SimulatedTask:
     demand = ran.job.demand
-    return Task(
+    return SimulatedTask(
         submitted_at=ran.job.submitted_at - began_at,
         resources=demand.alternatives[0].resources,
         run_s=max(0.001, ran.stopped_at - ran.started_at),
@@ -96,7 +96,7 @@ def _reaction_s(ran: Sequence[_Ran]) -> float:
     return statistics.mean(took_s)
 
 
-def _report(ran: Sequence[_Ran], workload: Workload, began_at: float, cores: float) -> Report:
+def _report(ran: Sequence[_Ran], workload: Workload, began_at: float, cores: float) -> SimulationReport:
     started = np.array([one.started_at - began_at for one in ran])
     ended = np.array([one.freed_at - began_at for one in ran])
     held = [one.job.attempts[-1].resources.cpu_millis / 1000 for one in ran]

@@ -17,8 +17,8 @@ from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator.engine import shape_of
-from yunhe.simulator.model import Task
-from yunhe.simulator.queue import Queue
+from yunhe.simulator.model import SimulatedTask
+from yunhe.simulator.queue import SimulatedQueue
 from yunhe.storage.outbox import Event
 
 GIVES_ROOM_BACK = FINAL | {JobState.PENDING, JobState.UNKNOWN, JobState.PREEMPTED}
@@ -41,7 +41,7 @@ class Retraced(NamedTuple):
     again: Spot | None
 
 
-class _Step(NamedTuple):
+class _TraceStep(NamedTuple):
     """One thing to do, in the order of the log; what a decision knew comes before it."""
 
     at: int
@@ -62,7 +62,7 @@ def retrace(
             spot = Spot(change.placing.pool_id, change.placing.node_id, change.placing.knew)
             was.setdefault(change.job_id, []).append(spot)
     steps = _steps(changes, was)
-    steps += [_Step(seq, 0, "close", pool_id=pool_id) for pool_id, seq in closed.items()]
+    steps += [_TraceStep(seq, 0, "close", pool_id=pool_id) for pool_id, seq in closed.items()]
     again = _Replay(demands, world).run(sorted(steps))
     return [
         Retraced(job_id, number + 1, spot, again.get((job_id, number)))
@@ -71,8 +71,8 @@ def retrace(
     ]
 
 
-def _steps(changes: list[tuple[int, JobChanged]], was: dict[JobId, list[Spot]]) -> list[_Step]:
-    steps = [_Step(knew, 1, "sit") for knew in {spot.knew for spots in was.values() for spot in spots}]
+def _steps(changes: list[tuple[int, JobChanged]], was: dict[JobId, list[Spot]]) -> list[_TraceStep]:
+    steps = [_TraceStep(knew, 1, "sit") for knew in {spot.knew for spots in was.values() for spot in spots}]
     placed: dict[JobId, int] = {}
     holding: set[JobId] = set()
     for seq, change in changes:
@@ -82,12 +82,12 @@ def _steps(changes: list[tuple[int, JobChanged]], was: dict[JobId, list[Spot]]) 
             holding.add(job_id)
         elif change.state in GIVES_ROOM_BACK and job_id in holding:
             holding.discard(job_id)
-            steps.append(_Step(seq, 0, "free", job_id))
+            steps.append(_TraceStep(seq, 0, "free", job_id))
         if change.state is JobState.PENDING:
             coming = was.get(job_id, [])[placed.get(job_id, 0) :]
             # Jobs are read a moment after what is promised: one may be placed by who did not know its event yet.
             at = min(seq, coming[0].knew) if coming else seq
-            steps.append(_Step(at, 0, "join", job_id))
+            steps.append(_TraceStep(at, 0, "join", job_id))
     return steps
 
 
@@ -98,7 +98,7 @@ class _Replay:
         self._demands = demands
         self._turn = {job_id: turn for turn, job_id in enumerate(sorted(demands))}
         self._cycle = Cycle(world)
-        self._queue = Queue()
+        self._queue = SimulatedQueue()
         self._tries: list[tuple[JobId, int]] = []
         """Every time a job came to wait: the job, and how often it had waited before."""
         self._latest: dict[JobId, int] = {}
@@ -106,7 +106,7 @@ class _Replay:
         self._knew = 0
         self._spots: dict[tuple[JobId, int], Spot] = {}
 
-    def run(self, steps: Sequence[_Step]) -> dict[tuple[JobId, int], Spot]:
+    def run(self, steps: Sequence[_TraceStep]) -> dict[tuple[JobId, int], Spot]:
         """Return where each try of each job goes."""
         for step in steps:
             if step.do == "close":
@@ -126,7 +126,7 @@ class _Replay:
         self._latest[job_id] = len(self._tries)
         self._tries.append((job_id, number))
         shape = shape_of(
-            Task(submitted_at=0, resources=demand.alternatives[0].resources, run_s=0, demand=demand)
+            SimulatedTask(submitted_at=0, resources=demand.alternatives[0].resources, run_s=0, demand=demand)
         )
         self._queue.join(shape, self._turn[job_id], self._latest[job_id])
 

@@ -9,8 +9,8 @@ import msgspec
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.scheduling.decision.model import Policy
 from yunhe.scheduling.perception.snapshot import Snapshot
-from yunhe.simulator.engine import Engine, Progress
-from yunhe.simulator.model import PROMPT, Failure, Platform, Report, Workload
+from yunhe.simulator.engine import Progress, SimulationEngine
+from yunhe.simulator.model import PROMPT, Failure, SimulatedPlatform, SimulationReport, Workload
 
 
 def simulate(
@@ -18,13 +18,15 @@ def simulate(
     snapshot: Snapshot,
     policy: Policy | None,
     *,
-    platform: Platform = PROMPT,
+    platform: SimulatedPlatform = PROMPT,
     failures: Sequence[Failure] = (),
     progress: Progress | None = None,
-) -> Report:
+) -> SimulationReport:
     """Return what comes of *workload* in *snapshot* under *policy*; the same arguments give the same outcome."""
     began = time.perf_counter()
-    engine = Engine(workload, snapshot, policy, platform=platform, failures=failures, progress=progress)
+    engine = SimulationEngine(
+        workload, snapshot, policy, platform=platform, failures=failures, progress=progress
+    )
     engine.run()
     return msgspec.structs.replace(engine.report(), simulated_in_s=time.perf_counter() - began)
 

@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.scheduling.decision.graphs.model import Component, Graph, Link, Network, network
+from yunhe.scheduling.decision.graphs.model import Component, Graph, GraphLink, SubstrateNetwork, network
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]|[^\s\[\]]+')
 
 
 @dataclass(frozen=True)
-class Event:
+class StreamEvent:
     """A request comes or goes."""
 
     time: float
@@ -25,14 +25,14 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Stream:
+class WorkloadStream:
     """A network, the graphs asked for, and when they come and go."""
 
     name: str
-    network: Network
+    network: SubstrateNetwork
     graphs: dict[int, Graph]
     lifetimes: dict[int, float]
-    events: tuple[Event, ...]
+    events: tuple[StreamEvent, ...]
 
 
 def find_streams(folder: Path) -> list[Path]:
@@ -42,7 +42,7 @@ def find_streams(folder: Path) -> list[Path]:
     return [*packed, *plain]
 
 
-def read_stream(path: Path) -> Stream:
+def read_stream(path: Path) -> WorkloadStream:
     """Read one stream, or say what is wrong with it."""
     try:
         found = _read_folder(path) if path.is_dir() else _read_packed(path)
@@ -68,11 +68,11 @@ def read_stream(path: Path) -> Stream:
     return found
 
 
-def _read_folder(path: Path) -> Stream:
+def _read_folder(path: Path) -> WorkloadStream:
     return _assemble(path.name, lambda name: (path / name).read_text(), _names(path))
 
 
-def _read_packed(path: Path) -> Stream:
+def _read_packed(path: Path) -> WorkloadStream:
     with tarfile.open(path) as archive:
         members = {_inner(member.name): member for member in archive.getmembers() if member.isfile()}
 
@@ -93,7 +93,7 @@ def _inner(name: str) -> str:
     return name.removeprefix("./").partition("/")[2]
 
 
-def _assemble(name: str, read: Callable[[str], str], files: list[str]) -> Stream:
+def _assemble(name: str, read: Callable[[str], str], files: list[str]) -> WorkloadStream:
     physical = parse_gml(read("p_net/p_net.gml"))
     graphs: dict[int, Graph] = {}
     lifetimes: dict[int, float] = {}
@@ -105,11 +105,11 @@ def _assemble(name: str, read: Callable[[str], str], files: list[str]) -> Stream
             lifetimes[number] = float(virtual["lifetime"])
     listed: list[dict[str, Any]] = yaml.load(read("v_nets/events.yaml"), Loader=yaml.CSafeLoader)
     listed.sort(key=lambda event: int(event["id"]))
-    events = tuple(Event(float(e["time"]), int(e["type"]) == 1, int(e["v_net_id"])) for e in listed)
-    return Stream(name, _network(physical), graphs, lifetimes, events)
+    events = tuple(StreamEvent(float(e["time"]), int(e["type"]) == 1, int(e["v_net_id"])) for e in listed)
+    return WorkloadStream(name, _network(physical), graphs, lifetimes, events)
 
 
-def _network(gml: dict[str, Any]) -> Network:
+def _network(gml: dict[str, Any]) -> SubstrateNetwork:
     nodes = {str(node["id"]): (float(node["cpu"]), 0.0) for node in gml["node"]}
     links = [(str(edge["source"]), str(edge["target"]), float(edge["bw"])) for edge in gml["edge"]]
     return network(nodes, links)
@@ -120,7 +120,7 @@ def _graph(number: int, gml: dict[str, Any]) -> Graph:
         name=str(number),
         components=tuple(Component(name=str(n["id"]), cpu=float(n["cpu"])) for n in gml["node"]),
         links=tuple(
-            Link(source=str(e["source"]), target=str(e["target"]), bandwidth=float(e["bw"]))
+            GraphLink(source=str(e["source"]), target=str(e["target"]), bandwidth=float(e["bw"]))
             for e in gml.get("edge", [])
         ),
     )

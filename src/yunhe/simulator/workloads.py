@@ -20,7 +20,7 @@ import msgspec
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, UnsupportedError
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.simulator.model import Task, Workload
+from yunhe.simulator.model import SimulatedTask, Workload
 
 MEAN_RUN_S = 600.0
 SHAPES = tuple(
@@ -33,12 +33,12 @@ def generated(tasks: int, per_second: float, seed: int) -> Workload:
     """Return tasks that arrive at random at a mean rate, most small and short, some large and long."""
     rng = Random(seed)  # noqa: S311 - chance, not secrets
     at = 0.0
-    made: list[Task] = []
+    made: list[SimulatedTask] = []
     for _ in range(tasks):
         at += rng.expovariate(per_second)
         shape = SHAPES[min(int(rng.expovariate(0.35)), len(SHAPES) - 1)]
         run_s = min(max(rng.lognormvariate(5.5, 1.3), 1.0), 86_400.0)
-        made.append(Task(submitted_at=at, resources=shape, run_s=run_s))
+        made.append(SimulatedTask(submitted_at=at, resources=shape, run_s=run_s))
     return Workload(f"generated-{tasks}", made)
 
 
@@ -72,7 +72,7 @@ def read(path: Path, kind: str, *, limit: int | None = None, seed: int = 0) -> W
     return Workload(path.name.partition(".")[0], kept)
 
 
-def _check(path: Path, tasks: list[Task]) -> None:
+def _check(path: Path, tasks: list[SimulatedTask]) -> None:
     """Refuse tasks that cannot be: each is named by its number, from 0 as in ``after``."""
     problems: list[FieldProblem] = []
     for number, task in enumerate(tasks):
@@ -97,12 +97,12 @@ def _text(path: Path) -> str:
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
 
 
-def _log(path: Path) -> Iterator[Task]:
+def _log(path: Path) -> Iterator[SimulatedTask]:
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            yield msgspec.json.decode(line, type=Task)
+            yield msgspec.json.decode(line, type=SimulatedTask)
         except msgspec.DecodeError as error:
             raise InvalidInputError(
                 f"Line {number} of {path.name} is no task: {error}.",
@@ -110,12 +110,12 @@ def _log(path: Path) -> Iterator[Task]:
             ) from None
 
 
-def _openb(path: Path) -> Iterator[Task]:
+def _openb(path: Path) -> Iterator[SimulatedTask]:
     for row in csv.DictReader(_text(path).splitlines()):
         milli = int(row["num_gpu"]) * int(row["gpu_milli"])
         created, deleted = float(row.get("creation_time") or 0), float(row.get("deletion_time") or 3600)
         kind = row.get("gpu_spec") or "*"
-        yield Task(
+        yield SimulatedTask(
             submitted_at=created,
             resources=Resources(
                 int(row["cpu_milli"]),
@@ -127,13 +127,13 @@ def _openb(path: Path) -> Iterator[Task]:
         )
 
 
-def _swf(path: Path) -> Iterator[Task]:
+def _swf(path: Path) -> Iterator[SimulatedTask]:
     """Jobs of one process per member, one core each; what was cancelled before it ran is left out."""
     rows = _parquet(path) if path.suffix == ".parquet" else _swf_lines(path)
     for row in rows:
         run_s, processors = float(row["run_time"]), int(row["processors"])
         if run_s > 0 and processors > 0:
-            yield Task(
+            yield SimulatedTask(
                 submitted_at=float(row["submit_time"]),
                 resources=Resources(1000, 1024, 0),
                 run_s=run_s,
@@ -184,17 +184,17 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _philly(path: Path, seed: int) -> Iterator[Task]:
+def _philly(path: Path, seed: int) -> Iterator[SimulatedTask]:
     """Run times are the trace's; arrivals are drawn at one every five seconds, sizes among the usual."""
     rng, at = Random(seed), 0.0  # noqa: S311 - chance, not secrets
     for row in _rows(path):
         at += rng.expovariate(0.2)
         run_s = float(next(iter(row.values())))
         if run_s > 0:
-            yield Task(submitted_at=at, resources=rng.choice(SHAPES), run_s=run_s)
+            yield SimulatedTask(submitted_at=at, resources=rng.choice(SHAPES), run_s=run_s)
 
 
-def _wfcommons(path: Path) -> Iterator[Task]:
+def _wfcommons(path: Path) -> Iterator[SimulatedTask]:
     document = json.loads(_text(path))
     workflow = document["workflow"]
     known = {
@@ -206,7 +206,7 @@ def _wfcommons(path: Path) -> Iterator[Task]:
         ran = measured.get(name, task)
         cores = int(ran.get("coreCount") or task.get("cores") or 1)
         memory = int((ran.get("memoryInBytes") or 0) / 2**20) or 512
-        yield Task(
+        yield SimulatedTask(
             submitted_at=0.0,
             resources=Resources(cores * 1000, memory, 0),
             run_s=max(float(ran.get("runtimeInSeconds") or ran.get("runtime") or 1.0), 0.001),

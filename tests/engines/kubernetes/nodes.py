@@ -16,7 +16,7 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.kubelet.node import NodeSpec
-from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.limits.limits import find_backend
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 READY_TIMEOUT_S = 60.0
@@ -93,7 +93,7 @@ class Nodes:
 
     def _sweep(self) -> None:
         """End every process that a pod left, and remove what pods wrote."""
-        keeper = find_keeper(str(self._folder))
+        keeper = find_backend(str(self._folder))
         for name in keeper.leftovers():
             keeper.group(name).kill()
             keeper.group(name).remove()

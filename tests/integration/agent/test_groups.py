@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from yunhe.agent.limits.cgroup_v2 import GroupV2
-from yunhe.agent.limits.limits import Group, Keeper, find_keeper
+from yunhe.agent.limits.limits import LimitGroup, LimitsBackend, find_backend
 
 TWO_BUSY = "(while :; do :; done) & while :; do :; done"
 HOLD = "import time; held = bytearray({} << 20); print(len(held), flush=True); time.sleep(60)"
 
 
 @pytest.fixture
-def keeper() -> Generator[Keeper, None, None]:
-    keeper = find_keeper(f"/tests/{os.getpid()}")
+def keeper() -> Generator[LimitsBackend, None, None]:
+    keeper = find_backend(f"/tests/{os.getpid()}")
     if not keeper.grouped:
         pytest.skip("needs writable control groups")
     yield keeper
@@ -25,7 +25,7 @@ def keeper() -> Generator[Keeper, None, None]:
 
 
 @pytest.fixture
-def group(keeper: Keeper) -> Generator[Group, None, None]:
+def group(keeper: LimitsBackend) -> Generator[LimitGroup, None, None]:
     group = keeper.group("all_1")
     group.create(500, 256)
     yield group
@@ -35,7 +35,7 @@ def group(keeper: Keeper) -> Generator[Group, None, None]:
 
 
 @pytest.fixture
-def unified() -> Generator[Group, None, None]:
+def unified() -> Generator[LimitGroup, None, None]:
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     mounts = [line.split()[4] for line in lines if " - cgroup2 " in line]
     if not mounts or not os.access(mounts[0], os.W_OK):
@@ -48,17 +48,17 @@ def unified() -> Generator[Group, None, None]:
     group.remove()
 
 
-def member(group: Group, *argv: str) -> "subprocess.Popen[str]":
+def member(group: LimitGroup, *argv: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(argv, preexec_fn=group.join, stdout=subprocess.PIPE, text=True)  # noqa: PLW1509
 
 
-def use_millis(group: Group, over_s: float) -> float:
+def use_millis(group: LimitGroup, over_s: float) -> float:
     before, began = group.cpu_us() or 0, time.monotonic()
     time.sleep(over_s)
     return ((group.cpu_us() or 0) - before) / 1000 / (time.monotonic() - began)
 
 
-def frozen_thawed_and_killed(group: Group) -> None:
+def frozen_thawed_and_killed(group: LimitGroup) -> None:
     with member(group, "sh", "-c", TWO_BUSY) as busy:
         time.sleep(0.5)
         assert busy.pid in group.processes()
@@ -78,15 +78,15 @@ def frozen_thawed_and_killed(group: Group) -> None:
     assert group.processes() == []
 
 
-def test_members_are_frozen_thawed_counted_and_killed(group: Group) -> None:
+def test_members_are_frozen_thawed_counted_and_killed(group: LimitGroup) -> None:
     frozen_thawed_and_killed(group)
 
 
-def test_members_of_a_unified_tree_without_controllers_are_too(unified: Group) -> None:
+def test_members_of_a_unified_tree_without_controllers_are_too(unified: LimitGroup) -> None:
     frozen_thawed_and_killed(unified)
 
 
-def test_a_quota_holds_and_is_changed_live(group: Group) -> None:
+def test_a_quota_holds_and_is_changed_live(group: LimitGroup) -> None:
     with member(group, "sh", "-c", TWO_BUSY):
         for limit in (500, 1500, 500):
             group.set_cpu(limit)
@@ -97,7 +97,7 @@ def test_a_quota_holds_and_is_changed_live(group: Group) -> None:
         group.kill()
 
 
-def test_memory_over_the_limit_is_killed_and_counted(group: Group) -> None:
+def test_memory_over_the_limit_is_killed_and_counted(group: LimitGroup) -> None:
     with member(group, "python3", "-c", HOLD.format(400)) as greedy:
         assert greedy.wait(20) == -9
     assert group.oom_kills() == 1
@@ -106,7 +106,7 @@ def test_memory_over_the_limit_is_killed_and_counted(group: Group) -> None:
     )
 
 
-def test_the_most_ever_held_is_remembered_after_it_was_given_back(group: Group) -> None:
+def test_the_most_ever_held_is_remembered_after_it_was_given_back(group: LimitGroup) -> None:
     script = "held = bytearray(100 << 20); del held; import time; print(flush=True); time.sleep(60)"
     with member(group, "python3", "-c", script) as brief:
         assert brief.stdout is not None
@@ -116,7 +116,7 @@ def test_the_most_ever_held_is_remembered_after_it_was_given_back(group: Group) 
         group.kill()
 
 
-def test_memory_is_read_and_cannot_be_cut_below_what_is_held(group: Group) -> None:
+def test_memory_is_read_and_cannot_be_cut_below_what_is_held(group: LimitGroup) -> None:
     with member(group, "python3", "-c", HOLD.format(100)) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
@@ -128,7 +128,7 @@ def test_memory_is_read_and_cannot_be_cut_below_what_is_held(group: Group) -> No
         group.kill()
 
 
-def test_members_are_bound_to_cores_and_set_free(keeper: Keeper, group: Group) -> None:
+def test_members_are_bound_to_cores_and_set_free(keeper: LimitsBackend, group: LimitGroup) -> None:
     if not keeper.pins:
         pytest.skip("needs a cpuset controller")
     with member(group, "sleep", "60") as bound:

@@ -12,7 +12,7 @@ import anyio
 import apart
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.entrypoints.api.app import create_app
-from yunhe.entrypoints.api.serve import Server, listen
+from yunhe.entrypoints.api.serve import ApiServer, listen
 from yunhe.entrypoints.client import Client
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.platform import Platform
@@ -31,7 +31,7 @@ class Served:
     key: str
     engines: FakeKind
     platform: Platform
-    server: Server
+    server: ApiServer
 
     def client(self, key: str | None = None) -> Client:
         return Client(self.url, self.key if key is None else key)
@@ -49,13 +49,13 @@ def serving(home: Path, **settings: object) -> Generator[Served]:
     told = apart.settings(home, port=free_port(), **settings)
     engines = FakeKind()
     ready = threading.Event()
-    found: list[tuple[Platform, Server]] = []
+    found: list[tuple[Platform, ApiServer]] = []
     failed: list[BaseException] = []
 
     async def main() -> None:
         listening = listen(told)
         async with running(told, kinds={"fake": engines}) as platform:
-            server = Server(create_app(platform), told)
+            server = ApiServer(create_app(platform), told)
             found.append((platform, server))
             ready.set()
             await server.serve(sockets=[listening])

@@ -27,7 +27,7 @@ from yunhe.control.plugins.model import PoolSpec
 from yunhe.entrypoints.api.serve import check_address
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.runtime.settings import Role, Settings
+from yunhe.runtime.settings import ProcessRole, Settings
 from yunhe.runtime.start import first_key_path
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
@@ -149,7 +149,7 @@ def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_a_worker_answers_only_whether_it_is_up(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path / "home", port=free_port(), role=Role.WORKER)
+    settings = Settings(home=tmp_path / "home", port=free_port(), role=ProcessRole.WORKER)
     url = f"http://127.0.0.1:{settings.port}"
     with process(settings):
         wait_ready(url)

@@ -35,7 +35,7 @@ from lab.oversubscription.tailoring import (
 )
 from pyarrow import parquet
 
-from yunhe.flexible.overload.estimators import Question, fixed_ratio
+from yunhe.flexible.overload.estimators import EstimateRequest, fixed_ratio
 from yunhe.flexible.replay import Window, judge, place_by, windows
 from yunhe.flexible.trace import Dimension, Ints
 
@@ -149,7 +149,7 @@ def test_every_comparison_of_policies_has_the_tenant_s_cost_the_hosts_and_the_br
 def without_oversubscription(data: DataSet) -> Evaluation:
     """Return what the table of sold and used is printed from, over every window that is reported."""
     hosts, traces = scaled_hosts(data, 1)
-    question = Question(0.01, hosts.cores)
+    question = EstimateRequest(0.01, hosts.cores)
     record = Record("fixed 1x", None)
     for window in windows(traces, data.schedule, 1):
         if window.start_s >= (data.tuned_until_s or 0):

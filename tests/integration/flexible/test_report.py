@@ -10,7 +10,7 @@ from lab.oversubscription.datasets import load_folder
 
 from yunhe.entrypoints.cli.views.flex_report import write_report
 from yunhe.flexible.assessment import ENOUGH_WINDOWS, AssessmentRequest, assess
-from yunhe.flexible.reading.rows import Reading
+from yunhe.flexible.reading.rows import TraceReading
 from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, recommend
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Trace
@@ -44,7 +44,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found = assess(AssessmentRequest(trace, None, 0.01, PRICE_BOOK))
     advice = recommend(trace, Tier.HIGH, Guards(), PRICE_BOOK)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, found, Reading(trace, (), ("a note <with> markup",)), advice, PRICE_BOOK)
+    write_report(path, found, TraceReading(trace, (), ("a note <with> markup",)), advice, PRICE_BOOK)
     warned = "placements were judged: too few" in path.read_text()
     assert warned == (found.windows < ENOUGH_WINDOWS) == (request.param is made_up)
     return path

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent_roots import end_agent
-from yunhe.infrastructure.host.target import Declared, SshHost
+from yunhe.infrastructure.host.target import DeclaredNode, SshHost
 
 MEMBER_UID = 64_321
 _numbers = itertools.count(os.getpid() % 200)
@@ -51,7 +51,7 @@ class SshServer:
             options=words,
             root=str(self.root_of(user)),
             python=changes.get("python", "/usr/bin/python3"),
-            declared=Declared(node_id=f"{user}-node"),
+            declared=DeclaredNode(node_id=f"{user}-node"),
         )
 
     def root_of(self, user: str) -> Path:

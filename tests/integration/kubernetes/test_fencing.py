@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from engines.kubernetes.cluster import Cluster
-from yunhe.conformance.caller import Caller
+from yunhe.conformance.caller import EngineCaller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Phase
 from yunhe.infrastructure.kubernetes.api.client import Api
@@ -31,8 +31,10 @@ async def engine(kubernetes_cluster: Cluster) -> AsyncGenerator[KubernetesEngine
 
 
 @pytest.fixture
-def caller(engine: KubernetesEngine) -> Caller:
-    return Caller(engine, NodeId(""), ProjectId("fencing"), Resources(cpu_millis=100, memory_mib=64), 45.0)
+def caller(engine: KubernetesEngine) -> EngineCaller:
+    return EngineCaller(
+        engine, NodeId(""), ProjectId("fencing"), Resources(cpu_millis=100, memory_mib=64), 45.0
+    )
 
 
 async def thawed_launch_starts_nothing(
@@ -60,7 +62,7 @@ async def is_cleared_away(kubernetes_cluster: Cluster, key: tuple[str, str]) -> 
 
 
 async def test_a_launch_frozen_before_its_pod_starts_nothing_once_it_was_stopped(
-    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: Caller
+    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     order = caller.order("echo ran")
     record, _ = await engine.records.claim(order)
@@ -72,7 +74,7 @@ async def test_a_launch_frozen_before_its_pod_starts_nothing_once_it_was_stopped
 
 
 async def test_a_launch_frozen_before_its_pod_starts_nothing_once_another_ran_it_and_it_was_released(
-    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: Caller
+    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     order = caller.order("echo ran")
     record, _ = await engine.records.claim(order)
@@ -87,7 +89,7 @@ async def test_a_launch_frozen_before_its_pod_starts_nothing_once_another_ran_it
 
 
 async def test_a_claim_whose_maker_died_is_finished_by_whoever_repeats_it(
-    engine: KubernetesEngine, caller: Caller
+    engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     order = caller.order("echo ran")
     await engine.records.claim(order)
@@ -97,7 +99,7 @@ async def test_a_claim_whose_maker_died_is_finished_by_whoever_repeats_it(
 
 
 async def test_a_pod_that_somebody_else_deletes_is_still_told_of(
-    engine: KubernetesEngine, caller: Caller
+    engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     order = await caller.run("echo started\nsleep 60")
     await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
@@ -113,7 +115,7 @@ async def test_a_pod_that_somebody_else_deletes_is_still_told_of(
 
 
 async def test_a_secret_is_gone_from_the_cluster_after_the_release(
-    engine: KubernetesEngine, caller: Caller
+    engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     order = await caller.run('test "$TOKEN" = hush', secrets={"TOKEN": "hush"})
     assert (await caller.ended(order.allocation_id)).exit_code == 0
@@ -125,7 +127,7 @@ async def test_a_secret_is_gone_from_the_cluster_after_the_release(
 
 
 async def test_one_that_does_not_fit_says_why_and_can_be_stopped(
-    engine: KubernetesEngine, caller: Caller
+    engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     order = await caller.run("echo never", resources=Resources(cpu_millis=10**6, memory_mib=64))
     seen = await caller.until(order.allocation_id, lambda seen: bool(seen.detail))
@@ -137,7 +139,7 @@ async def test_one_that_does_not_fit_says_why_and_can_be_stopped(
 
 
 async def test_a_quota_that_refuses_leaves_nothing_behind_and_shows_in_the_account(
-    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: Caller
+    kubernetes_cluster: Cluster, engine: KubernetesEngine, caller: EngineCaller
 ) -> None:
     first = await caller.run("true")
     await caller.ended(first.allocation_id)
@@ -171,7 +173,7 @@ async def test_what_an_operator_has_set_on_a_namespace_stays(
     with kubernetes_cluster.client() as client:
         metadata = {"name": "yunhe-owned", "labels": {enforce: "privileged"}}
         client.post("/api/v1/namespaces", json={"metadata": metadata}).raise_for_status()
-        caller = Caller(
+        caller = EngineCaller(
             engine, NodeId(""), ProjectId("owned"), Resources(cpu_millis=100, memory_mib=64), 45.0
         )
         order = await caller.run("true")
@@ -180,7 +182,7 @@ async def test_what_an_operator_has_set_on_a_namespace_stays(
         assert labels[enforce] == "privileged"
 
 
-async def test_out_of_memory_is_told_as_such(engine: KubernetesEngine, caller: Caller) -> None:
+async def test_out_of_memory_is_told_as_such(engine: KubernetesEngine, caller: EngineCaller) -> None:
     order = await caller.run(
         "head -c 200m /dev/zero | tail", resources=Resources(cpu_millis=500, memory_mib=32)
     )
@@ -193,7 +195,7 @@ async def test_an_accelerator_is_given_as_an_extended_resource(kubernetes_cluste
         nodes = {node.id: node for node in (await engine.inventory()).nodes}
         assert nodes[NodeId("node-2")].total.accelerator_milli("dev") == 2000
         wanted = Resources(cpu_millis=100, memory_mib=64, accelerators=(Accelerators("dev", 1000),))
-        caller = Caller(engine, NodeId(""), ProjectId("fencing"), wanted, 45.0)
+        caller = EngineCaller(engine, NodeId(""), ProjectId("fencing"), wanted, 45.0)
         order = await caller.run("true")
         seen = await caller.ended(order.allocation_id)
         assert seen.node_id == "node-2"

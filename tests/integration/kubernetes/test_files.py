@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from engines.kubernetes.cluster import Cluster
-from yunhe.conformance.caller import Caller, archive_of, chunks_of, fetch
+from yunhe.conformance.caller import EngineCaller, archive_of, chunks_of, fetch
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Ending, Phase
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
@@ -28,24 +28,24 @@ NAMESPACE = "yunhe-files"
 
 
 @asynccontextmanager
-async def connected(cluster: Cluster) -> AsyncGenerator[Caller]:
+async def connected(cluster: Cluster) -> AsyncGenerator[EngineCaller]:
     options = {"kubeconfig": str(cluster.kubeconfig()), "sample_every": "0.5"}
     async with open_engine(read_settings(Target(options=options))) as engine:
-        yield Caller(engine, NodeId(""), ProjectId("files"), SMALL, 45.0)
+        yield EngineCaller(engine, NodeId(""), ProjectId("files"), SMALL, 45.0)
 
 
 @pytest.fixture
-async def caller(kubernetes_cluster: Cluster) -> AsyncGenerator[Caller]:
+async def caller(kubernetes_cluster: Cluster) -> AsyncGenerator[EngineCaller]:
     async with connected(kubernetes_cluster) as caller:
         yield caller
 
 
-def engine_of(caller: Caller) -> KubernetesEngine:
+def engine_of(caller: EngineCaller) -> KubernetesEngine:
     assert isinstance(caller.engine, KubernetesEngine)
     return caller.engine
 
 
-async def pieces_of(caller: Caller, allocation_id: AllocationId) -> list[str]:
+async def pieces_of(caller: EngineCaller, allocation_id: AllocationId) -> list[str]:
     label = {"labelSelector": f"{names.PIECE_OF}={allocation_id}"}
     body = await engine_of(caller).api.get(collection("configmaps", NAMESPACE), label)
     return [piece.metadata.name for piece in msgspec.json.decode(body, type=BareList).items or ()]
@@ -82,7 +82,7 @@ async def test_processes_come_and_go_between_put_launch_end_and_fetch_and_nothin
         await is_gone(fourth, upload.allocation_id)
 
 
-async def is_gone(caller: Caller, allocation_id: AllocationId) -> None:
+async def is_gone(caller: EngineCaller, allocation_id: AllocationId) -> None:
     """Wait until the node has ended the keeper and let go of the pod."""
     path = path_of("pods", (NAMESPACE, names.object_name(allocation_id)))
     with anyio.fail_after(20):
@@ -95,7 +95,7 @@ async def is_gone(caller: Caller, allocation_id: AllocationId) -> None:
 
 
 async def test_the_end_is_told_while_the_keeper_stays_and_what_befalls_it_changes_nothing(
-    caller: Caller,
+    caller: EngineCaller,
 ) -> None:
     order = await caller.run("echo kept > a.txt\nexit 3", outputs=("*.txt",), timeout_s=300)
     seen = await caller.ended(order.allocation_id)
@@ -114,7 +114,7 @@ async def test_the_end_is_told_while_the_keeper_stays_and_what_befalls_it_change
     await is_gone(caller, order.allocation_id)
 
 
-async def test_files_are_there_after_a_timeout_that_the_task_heard(caller: Caller) -> None:
+async def test_files_are_there_after_a_timeout_that_the_task_heard(caller: EngineCaller) -> None:
     script = "trap 'echo late > a.txt; exit 8' TERM\nwhile :; do sleep 1 & wait $!; done"
     order = await caller.run(script, outputs=("*.txt",), timeout_s=2)
     seen = await caller.ended(order.allocation_id)
@@ -123,7 +123,7 @@ async def test_files_are_there_after_a_timeout_that_the_task_heard(caller: Calle
     await caller.engine.release(order.allocation_id, 1)
 
 
-async def test_files_are_there_after_a_stop_that_the_task_heard(caller: Caller) -> None:
+async def test_files_are_there_after_a_stop_that_the_task_heard(caller: EngineCaller) -> None:
     script = "trap 'echo asked > a.txt; exit 9' TERM\necho ready\nwhile :; do sleep 1 & wait $!; done"
     order = await caller.run(script, outputs=("*.txt",))
     await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
@@ -135,7 +135,7 @@ async def test_files_are_there_after_a_stop_that_the_task_heard(caller: Caller) 
     await is_gone(caller, order.allocation_id)
 
 
-async def test_without_outputs_files_can_be_fetched_while_it_runs_and_not_after(caller: Caller) -> None:
+async def test_without_outputs_files_can_be_fetched_while_it_runs_and_not_after(caller: EngineCaller) -> None:
     order = await caller.run("echo now > a.txt\necho ready\nsleep 600")
     await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
     assert await fetch(engine_of(caller), order.allocation_id, "*") == {"a.txt": b"now\n"}
@@ -149,7 +149,7 @@ async def test_without_outputs_files_can_be_fetched_while_it_runs_and_not_after(
         await fetch(engine_of(caller), order.allocation_id, "*")
 
 
-async def test_too_many_files_are_refused_unread_and_leave_nothing(caller: Caller) -> None:
+async def test_too_many_files_are_refused_unread_and_leave_nothing(caller: EngineCaller) -> None:
     archive = archive_of({"a": b"x"})
     huge = caller.upload(archive, size_bytes=FILES_LIMIT_BYTES + 1)
     unread = chunks_of(archive)
@@ -179,7 +179,7 @@ def unread_again() -> AsyncIterator[bytes]:
 
 
 async def test_what_was_only_prepared_can_be_stopped_and_then_takes_no_file_and_no_launch(
-    caller: Caller,
+    caller: EngineCaller,
 ) -> None:
     archive = archive_of({"a": b"x"})
     upload = caller.upload(archive)
@@ -201,7 +201,7 @@ async def test_what_was_only_prepared_can_be_stopped_and_then_takes_no_file_and_
 
 @pytest.mark.parametrize("released", [False, True])
 async def test_an_archive_that_is_overtaken_by_a_stop_on_its_way_is_refused_and_leaves_nothing(
-    caller: Caller, *, released: bool
+    caller: EngineCaller, *, released: bool
 ) -> None:
     first, second = archive_of({"a": b"x"}), archive_of({"b": b"y"})
     upload = caller.upload(first)
@@ -220,7 +220,7 @@ async def test_an_archive_that_is_overtaken_by_a_stop_on_its_way_is_refused_and_
     assert await pieces_of(caller, upload.allocation_id) == []
 
 
-async def test_files_that_come_after_the_launch_are_refused(caller: Caller) -> None:
+async def test_files_that_come_after_the_launch_are_refused(caller: EngineCaller) -> None:
     order = await caller.run("sleep 600")
     archive = archive_of({"a": b"x"})
     with pytest.raises(ConflictError, match="no more files"):
@@ -233,7 +233,7 @@ async def test_files_that_come_after_the_launch_are_refused(caller: Caller) -> N
 
 
 async def test_a_launch_that_is_refused_takes_its_files_with_it(
-    kubernetes_cluster: Cluster, caller: Caller
+    kubernetes_cluster: Cluster, caller: EngineCaller
 ) -> None:
     archive = archive_of({"a": b"x"})
     upload = caller.upload(archive)

@@ -21,7 +21,7 @@ from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.api.kubeconfig import read_access
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Record
-from yunhe.infrastructure.kubernetes.api.watch import Source
+from yunhe.infrastructure.kubernetes.api.watch import WatchSource
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PACE = Pace(first_pause_s=0.1, longest_pause_s=2.0, lives_after_s=2.0, quiet_s=2.5)
@@ -103,7 +103,7 @@ class Bench:
         """Watch the objects through the proxy."""
         access = read_access("", str(self.cluster.kubeconfig(server=self.proxy.url)))
         async with Api(access) as api, anyio.create_task_group() as group:
-            source = Source(path=MAPS, shape=Record, label_selector=f"test={self.label}")
+            source = WatchSource(path=MAPS, shape=Record, label_selector=f"test={self.label}")
             informer = Informer(api, source, pace=PACE)
             informer.store.listen(self.heard)
             group.start_soon(informer.run)

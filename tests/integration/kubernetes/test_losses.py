@@ -8,7 +8,7 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.nodes import node, run_nodes
-from yunhe.conformance.caller import Caller
+from yunhe.conformance.caller import EngineCaller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder, Observed, Phase
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
@@ -33,7 +33,7 @@ async def test_what_ran_on_a_node_that_crashed_is_unknown_and_never_guessed(
     kubernetes_cluster: Cluster, engine: KubernetesEngine
 ) -> None:
     with run_nodes(kubernetes_cluster, node("node-3")) as nodes:
-        caller = Caller(engine, NodeId("node-3"), ProjectId("losses"), SMALL, 60.0)
+        caller = EngineCaller(engine, NodeId("node-3"), ProjectId("losses"), SMALL, 60.0)
         order = await caller.run("echo started\nsleep 600")
         await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
         nodes.kill()
@@ -50,7 +50,7 @@ async def test_what_ran_on_a_node_that_crashed_is_unknown_and_never_guessed(
 async def test_an_api_server_that_dies_under_launches_makes_none_run_twice_and_loses_none(
     kubernetes_cluster: Cluster, engine: KubernetesEngine
 ) -> None:
-    caller = Caller(engine, NodeId(""), ProjectId("losses"), SMALL, 90.0)
+    caller = EngineCaller(engine, NodeId(""), ProjectId("losses"), SMALL, 90.0)
     orders = [caller.order("echo ran") for _ in range(30)]
     failed = 0
 
@@ -80,7 +80,7 @@ async def test_an_api_server_that_dies_under_launches_makes_none_run_twice_and_l
         await engine.release(order.allocation_id, 1)
 
 
-async def patiently(caller: Caller, order: LaunchOrder) -> Observed:
+async def patiently(caller: EngineCaller, order: LaunchOrder) -> Observed:
     """Wait for an end, as the platform does: an engine that cannot see the cluster says so, and is asked again."""
     with anyio.fail_after(90):
         while True:

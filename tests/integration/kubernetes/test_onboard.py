@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from engines.kubernetes.cluster import READER, Cluster, free_ports
-from yunhe.conformance.caller import Caller
+from yunhe.conformance.caller import EngineCaller
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import Isolation
 from yunhe.infrastructure.kubernetes.kind import KubernetesKind
@@ -113,7 +113,7 @@ async def one_job_runs(kubeconfig: Path, options: dict[str, str]) -> None:
         isolation = (await engine.describe()).isolation
         assert isolation is (Isolation.ONE_PROJECT if options else Isolation.PER_PROJECT)
         resources = Resources(cpu_millis=100, memory_mib=64)
-        caller = Caller(engine, NodeId(""), ProjectId("poor"), resources, 45.0)
+        caller = EngineCaller(engine, NodeId(""), ProjectId("poor"), resources, 45.0)
         order = await caller.run('echo "$WORD"', secrets={"WORD": "ran"})
         await caller.ended(order.allocation_id)
         assert await caller.log(order.allocation_id) == b"ran\n"

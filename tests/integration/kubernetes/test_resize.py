@@ -8,7 +8,7 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.kubelet.resize import ORDERED
-from yunhe.conformance.caller import Caller
+from yunhe.conformance.caller import EngineCaller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
@@ -23,10 +23,10 @@ SMALL, LARGER = Resources(cpu_millis=100, memory_mib=64), Resources(cpu_millis=1
 
 
 @pytest.fixture
-async def caller(kubernetes_cluster: Cluster) -> AsyncGenerator[Caller]:
+async def caller(kubernetes_cluster: Cluster) -> AsyncGenerator[EngineCaller]:
     options = {"kubeconfig": str(kubernetes_cluster.kubeconfig()), "sample_every": "0.5"}
     async with open_engine(read_settings(Target(options=options))) as engine:
-        yield Caller(engine, NODE, ProjectId("resizing"), SMALL, 45.0)
+        yield EngineCaller(engine, NODE, ProjectId("resizing"), SMALL, 45.0)
 
 
 def tell_node(client: httpx.Client, reason: str | None) -> None:
@@ -44,7 +44,7 @@ def asked_for(client: httpx.Client, order: LaunchOrder) -> str:
 
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
 async def test_a_refusal_has_the_nodes_reason_and_the_next_try_is_not_held_back_by_it(
-    kubernetes_cluster: Cluster, caller: Caller, reason: str
+    kubernetes_cluster: Cluster, caller: EngineCaller, reason: str
 ) -> None:
     engine = caller.engine
     assert isinstance(engine, KubernetesEngine)

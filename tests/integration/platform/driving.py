@@ -14,7 +14,7 @@ from yunhe.control.plugins.in_process import in_process
 from yunhe.control.plugins.model import PoolSpec, Step
 from yunhe.control.plugins.service import PluginService
 from yunhe.infrastructure.contract.kind import Target
-from yunhe.infrastructure.fake.kind import FakeKind, Site
+from yunhe.infrastructure.fake.kind import FakeKind, FakeSite
 from yunhe.kernel.clock import system_clock
 from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
@@ -27,7 +27,7 @@ from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
 from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount
 from yunhe.scheduling.orchestration.jobs.placer import Placer
 from yunhe.scheduling.orchestration.jobs.states import JobState
-from yunhe.scheduling.orchestration.jobs.steps import Means
+from yunhe.scheduling.orchestration.jobs.steps import StepDependencies
 from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.perception.service import PerceptionService
 from yunhe.storage.blobs import Blobs
@@ -86,7 +86,7 @@ class Rig:
             if drive and before.get(job_id) != token:
                 self.driver.take(job_id, token)
 
-    def site(self, pool: str = "lab") -> Site:
+    def site(self, pool: str = "lab") -> FakeSite:
         return self.kind.site(Target(address=pool))
 
     async def add_pool(self, name: str) -> None:
@@ -140,7 +140,7 @@ async def rig(folder: Path) -> AsyncGenerator[Rig]:
     vault, notices = Vault.at(folder / "vault.key"), Notices(database)
     made = in_process({"fake": kind})
     plugins = plugin_parts(Settings(home=folder), database, blobs, vault, made, system_clock).service
-    means = Means(gated, plugins, vault, notices, system_clock, OWNER, lambda: None)
+    means = StepDependencies(gated, plugins, vault, notices, system_clock, OWNER, lambda: None)
     driver = Driver(means)
     perception = PerceptionService(database, plugins, system_clock)
     won: dict[JobId, int] = {}

@@ -31,7 +31,7 @@ async def test_a_job_placed_again_while_its_last_drive_ends_is_driven_on_and_hea
             parts.gated.hold_before = lambda: parts.state_now(job_id) is JobState.PENDING
         else:
             parts.gated.hold_after = lambda held: (
-                isinstance(held, store.Held) and held.state is JobState.PENDING
+                isinstance(held, store.LeasedJob) and held.state is JobState.PENDING
             )
         await parts.place()
         with anyio.fail_after(60):

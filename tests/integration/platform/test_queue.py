@@ -40,7 +40,7 @@ class Sittings:
         self.decided: Counter[JobId] = Counter()
         counted = self
 
-        class Counted(placement.Sitting):
+        class Counted(placement.PlacementRound):
             def __init__(self, *world: object) -> None:
                 counted.sat += 1
                 super().__init__(*world)  # pyright: ignore[reportArgumentType] - as they were given

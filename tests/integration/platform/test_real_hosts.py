@@ -16,8 +16,8 @@ from agent_roots import agent_root, kill_daemon
 from integration.host.sshd import SshServer, ssh_server
 from integration.host.test_metering import TREE
 from integration.platform.stage import finished, over_ssh
-from yunhe.control.plugins.keeper import LOOK_EVERY_S
 from yunhe.control.plugins.model import PoolSpec, PoolState
+from yunhe.control.plugins.monitor import LOOK_EVERY_S
 from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform

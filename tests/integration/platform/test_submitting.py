@@ -9,7 +9,7 @@ from integration.platform.stage import with_a_pool
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.kernel.errors import ConflictError, YunheError
 from yunhe.kernel.ids import JobId, ProjectId
-from yunhe.runtime.settings import Role, Settings
+from yunhe.runtime.settings import ProcessRole, Settings
 from yunhe.runtime.start import running
 from yunhe.scheduling.orchestration.jobs.model import JobFilter
 from yunhe.trading.applications.model import Submission
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_key_repeated_at_once_makes_the_jobs_once(database_url: str, tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, database_url=database_url, role=Role.API)
+    settings = Settings(home=tmp_path, database_url=database_url, role=ProcessRole.API)
     async with running(settings, kinds={"fake": FakeKind()}) as platform:
         who = await with_a_pool(platform)
         batch = tuple(Submission(task=Task(name=f"task-{n}", run="true\n")) for n in range(300))
@@ -38,7 +38,7 @@ async def test_a_key_repeated_at_once_makes_the_jobs_once(database_url: str, tmp
 
 
 async def test_a_refused_submission_does_not_use_up_its_key(database_url: str, tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, database_url=database_url, role=Role.API)
+    settings = Settings(home=tmp_path, database_url=database_url, role=ProcessRole.API)
     async with running(settings, kinds={"fake": FakeKind()}) as platform:
         who = await with_a_pool(platform)
         refused = Submission(task=Task(name="needs", run="true\n", secrets=("ABSENT",)))
@@ -53,7 +53,7 @@ async def test_a_refused_submission_does_not_use_up_its_key(database_url: str, t
 async def test_a_repeated_key_has_its_first_answer_though_a_secret_it_named_is_gone(
     database_url: str, tmp_path: Path
 ) -> None:
-    settings = Settings(home=tmp_path, database_url=database_url, role=Role.API)
+    settings = Settings(home=tmp_path, database_url=database_url, role=ProcessRole.API)
     async with running(settings, kinds={"fake": FakeKind()}) as platform:
         who = await with_a_pool(platform)
         project = ProjectId("default")

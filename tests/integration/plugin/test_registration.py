@@ -11,12 +11,12 @@ import pytest
 
 from go_plugin import built_go_plugin
 from integration.plugin.platform_stub import PlatformStub, platform_stub
-from yunhe.conformance.caller import Caller, new_allocation_id
+from yunhe.conformance.caller import EngineCaller, new_allocation_id
 from yunhe.conformance.plugin_promises import plugin_process
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.manifest import read_manifest
 from yunhe.infrastructure.contract.model import Phase
-from yunhe.infrastructure.remote.channels import Where
+from yunhe.infrastructure.remote.channels import PluginAddress
 from yunhe.infrastructure.remote.kind import RemoteKind
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.resources import Resources
@@ -95,16 +95,16 @@ async def test_an_upgrade_fails_no_call_and_cuts_no_stream(tmp_path: Path) -> No
     target = Target(address=str(tmp_path / "pool"))
     with platform_stub() as stub, ExitStack() as stack:
 
-        def where() -> Where:
+        def where() -> PluginAddress:
             newest = list(stub.instances.values())[-1]
-            return Where(newest["address"], newest["certificate"], newest["token"])
+            return PluginAddress(newest["address"], newest["certificate"], newest["token"])
 
         first = stack.enter_context(plugin_process(manifest_path, environment=environment(stub, "a")))
         until(lambda: stub.instances)
         kind = RemoteKind(first.manifest, where)
         async with kind.connect(target) as engine:
             node = (await engine.inventory()).nodes[0]
-            caller = Caller(engine, node.id, ProjectId("p"), Resources(), PATIENCE_S)
+            caller = EngineCaller(engine, node.id, ProjectId("p"), Resources(), PATIENCE_S)
             lines = "\n".join(f"echo line-{n}\nsleep 0.1" for n in range(50))
             order = await caller.run(lines)
             heard: list[bytes] = []
@@ -139,14 +139,14 @@ async def test_an_upgrade_fails_no_call_and_cuts_no_stream(tmp_path: Path) -> No
 @pytest.mark.timeout(600)
 async def test_a_plugin_killed_and_started_anew_knows_what_it_began(tmp_path: Path) -> None:
     target = Target(address=str(tmp_path / "pool"))
-    where: list[Where] = []
+    where: list[PluginAddress] = []
     with ExitStack() as stack:
         first = stack.enter_context(plugin_process(built_go_plugin()))
         where.append(first.where)
         kind = RemoteKind(first.manifest, lambda: where[-1])
         async with kind.connect(target) as engine:
             node = (await engine.inventory()).nodes[0]
-            caller = Caller(engine, node.id, ProjectId("p"), Resources(), PATIENCE_S)
+            caller = EngineCaller(engine, node.id, ProjectId("p"), Resources(), PATIENCE_S)
             order = await caller.run("echo started\nsleep 1\nexit 7", token=3)
             first.process.kill()
             first.process.wait()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from plugin_processes import FAKE_MANIFEST
-from yunhe.conformance.plugin_promises import PluginProcess, plugin_process
+from yunhe.conformance.plugin_promises import PluginUnderTest, plugin_process
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.generated import engine_pb2 as pb
 from yunhe.infrastructure.contract.kind import Check, Target
@@ -26,7 +26,7 @@ from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.infrastructure.fake.pool import FakePool
 from yunhe.infrastructure.plugin.certificate import make_certificate
 from yunhe.infrastructure.plugin.server import PluginServer
-from yunhe.infrastructure.remote.channels import Where
+from yunhe.infrastructure.remote.channels import PluginAddress
 from yunhe.infrastructure.remote.kind import RemoteKind
 from yunhe.kernel.errors import (
     InvalidInputError,
@@ -66,7 +66,7 @@ async def connected(
 
 
 @pytest.fixture(scope="module")
-def plugin() -> Generator[PluginProcess]:
+def plugin() -> Generator[PluginUnderTest]:
     with plugin_process(FAKE_MANIFEST) as running:
         yield running
 
@@ -74,25 +74,25 @@ def plugin() -> Generator[PluginProcess]:
 @asynccontextmanager
 async def in_this_process(
     kind: FakeKind, folder: Path, manifest: Manifest = MANIFEST
-) -> AsyncGenerator[Where]:
+) -> AsyncGenerator[PluginAddress]:
     server = PluginServer(manifest, kind, "token")
     async with server.running(f"unix:{folder}/plugin.sock", None) as address:
-        yield Where(address, token="token")
+        yield PluginAddress(address, token="token")
 
 
-async def refusal(where: Where, manifest: Manifest = MANIFEST) -> YunheError:
+async def refusal(where: PluginAddress, manifest: Manifest = MANIFEST) -> YunheError:
     with pytest.raises(YunheError) as refused:
         async with RemoteKind(manifest, lambda: where).connect(TARGET):
             pass
     return refused.value
 
 
-async def test_a_call_with_another_token_is_refused(plugin: PluginProcess) -> None:
+async def test_a_call_with_another_token_is_refused(plugin: PluginUnderTest) -> None:
     stranger = msgspec.structs.replace(plugin.where, token="guess")
     assert isinstance(await refusal(stranger), UnauthenticatedError)
 
 
-async def test_another_plugin_at_the_same_address_is_not_spoken_to(plugin: PluginProcess) -> None:
+async def test_another_plugin_at_the_same_address_is_not_spoken_to(plugin: PluginUnderTest) -> None:
     _, other = make_certificate()
     impostor = msgspec.structs.replace(plugin.where, certificate=other.decode())
     assert isinstance(await refusal(impostor), PoolUnreachableError)
@@ -100,22 +100,24 @@ async def test_another_plugin_at_the_same_address_is_not_spoken_to(plugin: Plugi
 
 async def test_a_plugin_elsewhere_without_a_certificate_is_not_spoken_to() -> None:
     for address in ("192.0.2.1:7000", "plugins.example.org:7000"):
-        assert isinstance(await refusal(Where(address, token="t")), InvalidInputError)
-    assert isinstance(await refusal(Where("192.0.2.1:7000", "no certificate", "t")), InvalidInputError)
+        assert isinstance(await refusal(PluginAddress(address, token="t")), InvalidInputError)
+    assert isinstance(
+        await refusal(PluginAddress("192.0.2.1:7000", "no certificate", "t")), InvalidInputError
+    )
 
 
 async def test_nobody_there_is_told_within_seconds_and_says_what_to_do() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         began_at = anyio.current_time()
-        problem = await refusal(Where(f"127.0.0.1:{closed.getsockname()[1]}", token="t"))
+        problem = await refusal(PluginAddress(f"127.0.0.1:{closed.getsockname()[1]}", token="t"))
     assert isinstance(problem, PoolUnreachableError)
     assert problem.remedy
     assert anyio.current_time() - began_at < 8
 
 
 async def test_without_an_instance_it_is_unreachable_at_once() -> None:
-    def nowhere() -> Where:
+    def nowhere() -> PluginAddress:
         raise PoolUnreachableError("No instance of fake is registered.", remedy="Start one.")
 
     began_at = anyio.current_time()
@@ -262,7 +264,7 @@ async def test_an_engine_that_fails_by_mistake_is_told_as_such_and_not_repeated(
 
 
 async def test_steps_of_connecting_come_one_by_one_and_the_failing_one_is_the_last(
-    plugin: PluginProcess,
+    plugin: PluginUnderTest,
 ) -> None:
     target = Target(address="odd", options={"cpus": "many"})
     checks: list[Check] = [check async for check in plugin.kind().onboard(target)]
@@ -309,7 +311,7 @@ async def test_a_plugin_of_another_version_is_not_used(
     assert not isinstance(problem, UnsupportedError | PoolUnreachableError)
 
 
-async def test_a_plugin_bounds_its_own_memory_as_its_manifest_says(plugin: PluginProcess) -> None:
+async def test_a_plugin_bounds_its_own_memory_as_its_manifest_says(plugin: PluginUnderTest) -> None:
     limits = (await anyio.Path(f"/proc/{plugin.process.pid}/limits").read_text()).splitlines()
     soft = next(line for line in limits if line.startswith("Max data size")).split()[3]
     assert int(soft) == plugin.manifest.limits.memory_mib * 1024 * 1024

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from integration.plugins.one_process import added, plugins_of_one_process
-from yunhe.control.plugins.keeper import Keeper
 from yunhe.control.plugins.model import PoolSpec, PoolState
+from yunhe.control.plugins.monitor import PoolMonitor
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.engine import FakeEngine
@@ -81,7 +81,7 @@ async def test_a_pool_that_cannot_be_looked_at_goes_offline_and_the_looks_at_oth
 
         monkeypatch.setattr(service, "look", look_or_break)
         before = (await service.pool("other")).seen_at
-        keeper = Keeper(database, service, "keeper", system_clock)
+        keeper = PoolMonitor(database, service, "keeper", system_clock)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
             with anyio.fail_after(15):

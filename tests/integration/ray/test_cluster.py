@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
-from yunhe.conformance.caller import Caller, new_allocation_id
+from yunhe.conformance.caller import EngineCaller, new_allocation_id
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import Ending, Phase
@@ -61,9 +61,9 @@ def engine_of(cluster: RayCluster) -> RayEngine:
 
 
 @asynccontextmanager
-async def calling(cluster: RayCluster) -> AsyncGenerator[Caller]:
+async def calling(cluster: RayCluster) -> AsyncGenerator[EngineCaller]:
     async with engine_of(cluster) as engine:
-        yield Caller(engine, NodeId("any"), ProjectId("default"), PLAIN, PATIENCE_S)
+        yield EngineCaller(engine, NodeId("any"), ProjectId("default"), PLAIN, PATIENCE_S)
 
 
 async def checks(target: Target) -> list[Check]:

@@ -18,7 +18,7 @@ from yunhe.agent.protocol.refusals import Refusal
 from yunhe.agent.protocol.shapes import SHAPES, check_body
 from yunhe.agent.runs.journal import Journal
 from yunhe.agent.runs.logs import LogWriter, end_of_log, read_log
-from yunhe.agent.runs.meters import GAP_MS, Meter, Sample, band_of
+from yunhe.agent.runs.meters import GAP_MS, Meter, UsageSample, band_of
 
 few = settings(max_examples=60, deadline=None)
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -156,11 +156,11 @@ steps = st.lists(
 def test_meters_and_minutes_lose_nothing_whatever_the_gaps_and_restarts(
     steps: list[tuple[int, int, int, int]], reopen_at: int, began_ms: int
 ) -> None:
-    samples = [Sample(1_000_000, began_ms, 0, 0, 0, 0)]
+    samples = [UsageSample(1_000_000, began_ms, 0, 0, 0, 0)]
     for between_ms, cpu_us, memory_kib, written in steps:
         last = samples[-1]
         samples.append(
-            Sample(
+            UsageSample(
                 last.clock_ms + between_ms,
                 last.wall_ms + between_ms,
                 last.cpu_us + cpu_us,
@@ -194,7 +194,7 @@ def test_meters_and_minutes_lose_nothing_whatever_the_gaps_and_restarts(
     assert all(0 <= minute["cpu_mean_millis"] <= minute["cpu_max_millis"] + 1e-6 for minute in minutes)
 
 
-def held_kib_ms(before: Sample, after: Sample) -> int:
+def held_kib_ms(before: UsageSample, after: UsageSample) -> int:
     """Return the memory held between two samples, by the rule the docs state."""
     between_ms = after.clock_ms - before.clock_ms
     if between_ms > GAP_MS:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.overload.margin import MARGINS, TUNING, Budget, Choice, Trial, choose
+from yunhe.flexible.overload.margin import MARGINS, TUNING, Budget, RuleChoice, Trial, choose
 from yunhe.flexible.trace import Floats
 
 
@@ -38,7 +38,7 @@ def as_weighed(trials: list[Trial]) -> tuple[Floats, Floats]:
     return hosts_per_core, total(lambda one: one.overloaded) / total(lambda one: one.judged)
 
 
-def chosen(trials: list[Trial], target: float) -> tuple[Choice, tuple[int, int]]:
+def chosen(trials: list[Trial], target: float) -> tuple[RuleChoice, tuple[int, int]]:
     choice = choose(trials, target)
     return choice, (choice.rule, int(np.argmin(np.abs(choice.margin - MARGINS))))
 

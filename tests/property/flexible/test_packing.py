@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from yunhe.flexible.history import History
 from yunhe.flexible.overload.estimators import (
+    EstimateRequest,
     Estimator,
-    Question,
     aligned,
     as_printed,
     convolution,
@@ -54,7 +54,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 def obvious_first_fit(
-    history: History, order: Ints, estimator: Estimator, question: Question, limit: float
+    history: History, order: Ints, estimator: Estimator, question: EstimateRequest, limit: float
 ) -> Ints:
     """Try each host in turn with the definition of the estimator."""
     placed = np.full(len(order), -1)
@@ -71,7 +71,9 @@ def obvious_first_fit(
     return placed
 
 
-def packed(history: History, order: Ints, estimator: Estimator, question: Question, limit: float) -> Ints:
+def packed(
+    history: History, order: Ints, estimator: Estimator, question: EstimateRequest, limit: float
+) -> Ints:
     load = estimator.load(history, question)
     hosts = len(order)
     return first_fit(order, load, limits_at(np.full(hosts, limit), load, np.full(hosts, question.capacity)))
@@ -84,7 +86,7 @@ def test_the_packer_places_as_the_obvious_loop_does(
     estimator: Estimator, history: History, seed: int, stated: float
 ):
     order = np.random.default_rng(seed).permutation(len(history.request))
-    question = Question(stated, 6.0)
+    question = EstimateRequest(stated, 6.0)
     fast = packed(history, order, estimator, question, 4.3)
     assert fast.tolist() == obvious_first_fit(history, order, estimator, question, 4.3).tolist()
 
@@ -97,7 +99,7 @@ def test_more_capacity_never_rejects_what_less_accepted(
 ):
     small, large = sorted(limits)
     whole = np.arange(len(history.request))
-    question = Question(0.05, 8.0)
+    question = EstimateRequest(0.05, 8.0)
     load = estimator.load(history, question)
     for count in range(1, len(whole) + 1):
         demand = estimator.demand(history.of(whole[:count]), question)
@@ -118,8 +120,10 @@ def test_demand_never_rises_when_more_overload_is_allowed(
     estimator: Estimator, history: History, stated: tuple[float, float]
 ):
     strict, loose = sorted(stated)
-    question = Question(strict, 8.0)
-    assert estimator.demand(history, Question(loose, 8.0)) <= estimator.demand(history, question) + 1e-9
+    question = EstimateRequest(strict, 8.0)
+    assert (
+        estimator.demand(history, EstimateRequest(loose, 8.0)) <= estimator.demand(history, question) + 1e-9
+    )
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.name)
@@ -128,7 +132,7 @@ def test_an_instance_larger_than_a_host_is_never_placed_and_a_lone_one_always_is
     history = History(
         series, hour_of_week(np.arange(20) * 300), np.array([4.0, 9.0]), np.ones(2, dtype=bool), 300
     )
-    placed = packed(history, np.array([1, 0]), estimator, Question(0.01, 8.0), 0.1)
+    placed = packed(history, np.array([1, 0]), estimator, EstimateRequest(0.01, 8.0), 0.1)
     assert placed.tolist() == [0, -1]
 
 
@@ -151,7 +155,7 @@ def test_no_margin_makes_a_rule_need_more_hosts_than_requests_alone(
     estimator: Estimator, history: History, seed: int, margin: float
 ):
     order = np.random.default_rng(seed).permutation(len(history.request))
-    question = Question(0.01, 6.0)
+    question = EstimateRequest(0.01, 6.0)
     load = estimator.load(history, question)
     placed = first_fit(order, load, limits_with_margin(len(order), load, 6.0, margin))
     one_to_one = packed(history, order, fixed_ratio(1), question, 6.0)
@@ -168,7 +172,7 @@ def test_no_margin_makes_a_rule_need_more_hosts_than_requests_alone(
 @settings(max_examples=25)
 def test_on_given_hosts_no_margin_places_less_than_requests_alone(history: History, seed: int, margin: float):
     order = np.random.default_rng(seed).permutation(len(history.request))
-    question = Question(0.01, 5.0)
+    question = EstimateRequest(0.01, 5.0)
     load = aligned(1.0).load(history, question)
     placed = first_fit(order, load, limits_with_margin(2, load, 5.0, margin))
     plain = fixed_ratio(1).load(history, question)
@@ -180,7 +184,7 @@ def test_a_firm_rule_holds_where_the_requests_fit():
     """Memory that is never overcommitted: three instances fit by CPU, two by memory."""
     series = np.full((3, 20), 1.0, dtype=np.float32)
     history = History(series, hour_of_week(np.arange(20) * 300), np.ones(3), np.ones(3, dtype=bool), 300)
-    load = aligned(1.0).load(history, Question(0.01, 8.0))
+    load = aligned(1.0).load(history, EstimateRequest(0.01, 8.0))
     memory = np.full((1, 3), 40.0)
     load = replace(load, weights=memory, firm=1)
     limits = replace(limits_with_margin(3, load, 8.0, 4.0), weights=np.full((1, 3), 100.0))

@@ -18,9 +18,9 @@ from yunhe.scheduling.decision.graphs.model import (
     Component,
     Embedded,
     Graph,
-    Link,
-    Network,
+    GraphLink,
     Refused,
+    SubstrateNetwork,
     network,
 )
 from yunhe.scheduling.decision.graphs.place import Search, place_graph
@@ -30,7 +30,7 @@ PLAIN = Search(tries=12, more_tries=30, compiled=False)
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> Network:
+def networks(draw: st.DrawFn) -> SubstrateNetwork:
     size = draw(st.integers(2, 6))
     names = [f"n{i}" for i in range(size)]
     nodes = {name: (float(draw(st.integers(1, 20))), float(draw(st.integers(1, 20)))) for name in names}
@@ -65,7 +65,7 @@ def graphs(draw: st.DrawFn, *, together: bool = False) -> Graph:
         for i in range(size)
     )
     links = tuple(
-        Link(
+        GraphLink(
             source=f"c{draw(st.integers(0, i - 1))}",
             target=f"c{i}",
             bandwidth=float(draw(st.integers(1, 8))),
@@ -85,18 +85,18 @@ def graphs(draw: st.DrawFn, *, together: bool = False) -> Graph:
     )
 
 
-def placed(graph: Graph, net: Network) -> Embedded | None:
+def placed(graph: Graph, net: SubstrateNetwork) -> Embedded | None:
     answer = place_graph(graph, net, search=PLAIN)
     return answer if isinstance(answer, Embedded) else None
 
 
-def rows(net: Network, answer: Embedded) -> list[int]:
+def rows(net: SubstrateNetwork, answer: Embedded) -> list[int]:
     return [net.names.index(node) for node in answer.nodes]
 
 
 @pytest.mark.feature("S41")
 @given(graphs(), networks())
-def test_every_node_satisfies_the_demand_of_each_component_on_it(graph: Graph, net: Network) -> None:
+def test_every_node_satisfies_the_demand_of_each_component_on_it(graph: Graph, net: SubstrateNetwork) -> None:
     if answer := placed(graph, net):
         for component, row in zip(graph.components, rows(net, answer), strict=True):
             assert component.cpu <= net.cpu_free[row]
@@ -105,7 +105,7 @@ def test_every_node_satisfies_the_demand_of_each_component_on_it(graph: Graph, n
 
 @pytest.mark.feature("S42")
 @given(graphs(), networks())
-def test_all_components_of_a_node_fit_together(graph: Graph, net: Network) -> None:
+def test_all_components_of_a_node_fit_together(graph: Graph, net: SubstrateNetwork) -> None:
     if answer := placed(graph, net):
         then = net.after(answer, graph)
         assert (then.cpu_free >= -1e-9).all()
@@ -117,7 +117,7 @@ def test_all_components_of_a_node_fit_together(graph: Graph, net: Network) -> No
 @pytest.mark.feature("S43")
 @given(graphs(), networks())
 def test_no_link_of_the_network_is_over_its_bandwidth_and_every_path_joins_its_ends(
-    graph: Graph, net: Network
+    graph: Graph, net: SubstrateNetwork
 ) -> None:
     if answer := placed(graph, net):
         assert (net.after(answer, graph).bandwidth_free >= -1e-9).all()
@@ -131,19 +131,19 @@ def test_no_link_of_the_network_is_over_its_bandwidth_and_every_path_joins_its_e
             assert at == where[link.target]
 
 
-def in_place(graph: Graph, net: Network, answer: Embedded) -> bool:
+def in_place(graph: Graph, net: SubstrateNetwork, answer: Embedded) -> bool:
     """Whether each component is where it may be."""
     pairs = zip(graph.components, answer.nodes, strict=True)
     return all(not component.nodes or node in component.nodes for component, node in pairs)
 
 
-def quick(graph: Graph, net: Network, answer: Embedded) -> bool:
+def quick(graph: Graph, net: SubstrateNetwork, answer: Embedded) -> bool:
     """Whether no link of the graph takes longer to answer than it may."""
     pairs = zip(graph.links, answer.paths, strict=True)
     return all(sum(net.latency_ms[number] for number in path) <= link.latency_ms for link, path in pairs)
 
 
-def in_time(graph: Graph, net: Network, answer: Embedded) -> bool:
+def in_time(graph: Graph, net: SubstrateNetwork, answer: Embedded) -> bool:
     """Whether all have ended in time, each beginning when what it waits for has arrived; links lead to later ones only."""
     ends: dict[str, float] = {}
     for component, row in zip(graph.components, rows(net, answer), strict=True):
@@ -156,7 +156,7 @@ def in_time(graph: Graph, net: Network, answer: Embedded) -> bool:
     return max(ends.values()) <= graph.finish_s + 1e-9
 
 
-def reliable(graph: Graph, net: Network, answer: Embedded) -> bool:
+def reliable(graph: Graph, net: SubstrateNetwork, answer: Embedded) -> bool:
     """Whether both ends of each link and all between them work as surely as they must."""
     where = dict(zip((c.name for c in graph.components), rows(net, answer), strict=True))
     for link, path in zip(graph.links, answer.paths, strict=True):
@@ -172,7 +172,7 @@ def reliable(graph: Graph, net: Network, answer: Embedded) -> bool:
 
 @pytest.mark.feature("S44")
 @given(graphs(), networks())
-def test_deadline_delay_and_location_hold(graph: Graph, net: Network) -> None:
+def test_deadline_delay_and_location_hold(graph: Graph, net: SubstrateNetwork) -> None:
     if answer := placed(graph, net):
         assert in_place(graph, net, answer)
         assert quick(graph, net, answer)
@@ -181,7 +181,7 @@ def test_deadline_delay_and_location_hold(graph: Graph, net: Network) -> None:
 
 @pytest.mark.feature("S45")
 @given(graphs(), networks())
-def test_no_plan_is_less_reliable_than_it_must_be(graph: Graph, net: Network) -> None:
+def test_no_plan_is_less_reliable_than_it_must_be(graph: Graph, net: SubstrateNetwork) -> None:
     if answer := placed(graph, net):
         assert reliable(graph, net, answer)
 
@@ -190,7 +190,7 @@ class Limited(NamedTuple):
     """A constraint: how to ask for it and for nothing else, and whether a placement keeps it."""
 
     asked: Callable[[Graph, Random], Graph]
-    kept: Callable[[Graph, Network, Embedded], bool]
+    kept: Callable[[Graph, SubstrateNetwork, Embedded], bool]
 
 
 def _each_link(graph: Graph, **limits: float) -> Graph:
@@ -252,7 +252,7 @@ def test_each_limit_changes_placements_that_would_break_it(name: str) -> None:
     assert none >= 5, "too few cases in which no placement keeps the limit"
 
 
-def drawn(rng: Random) -> tuple[Graph, Network]:
+def drawn(rng: Random) -> tuple[Graph, SubstrateNetwork]:
     """A graph without limits, and a network whose parts differ in delay, speed and reliability."""
     names = ["n0", "n1", "n2", "n3", "n4"]
     links = [(a, b, float(rng.randint(4, 20))) for i, a in enumerate(names) for b in names[i + 1 :]]
@@ -273,14 +273,16 @@ def drawn(rng: Random) -> tuple[Graph, Network]:
         for i in range(size)
     )
     wires = tuple(
-        Link(source=f"c{rng.randrange(i)}", target=f"c{i}", bandwidth=float(rng.randint(1, 4)), data_mib=2.0)
+        GraphLink(
+            source=f"c{rng.randrange(i)}", target=f"c{i}", bandwidth=float(rng.randint(1, 4)), data_mib=2.0
+        )
         for i in range(1, size)
     )
     return Graph(name="app", components=components, links=wires), net
 
 
 @given(graphs(), networks())
-def test_taking_and_giving_back_leaves_the_network_as_it_was(graph: Graph, net: Network) -> None:
+def test_taking_and_giving_back_leaves_the_network_as_it_was(graph: Graph, net: SubstrateNetwork) -> None:
     if answer := placed(graph, net):
         back = net.after(answer, graph).after(answer, graph, sign=1.0)
         assert np.allclose(back.cpu_free, net.cpu_free)
@@ -289,7 +291,7 @@ def test_taking_and_giving_back_leaves_the_network_as_it_was(graph: Graph, net: 
 
 @settings(deadline=None)
 @given(graphs(), networks())
-def test_the_same_arguments_give_the_same_answer_compiled_or_not(graph: Graph, net: Network) -> None:
+def test_the_same_arguments_give_the_same_answer_compiled_or_not(graph: Graph, net: SubstrateNetwork) -> None:
     plain = place_graph(graph, net, search=PLAIN)
     assert plain == place_graph(graph, net, search=PLAIN)
     compiled = place_graph(graph, net, search=Search(tries=12, more_tries=30))
@@ -301,7 +303,7 @@ def test_the_same_arguments_give_the_same_answer_compiled_or_not(graph: Graph, n
 @settings(max_examples=25, deadline=None)
 @given(graphs(), networks())
 def test_the_exact_model_never_finds_what_breaks_a_constraint_and_the_search_never_beats_it(
-    graph: Graph, net: Network
+    graph: Graph, net: SubstrateNetwork
 ) -> None:
     exact = place_exactly(graph, net)
     found = placed(graph, net)
@@ -335,7 +337,7 @@ def test_on_random_graphs_the_search_is_near_the_optimum() -> None:
     assert float(np.median(gaps)) <= 0.05
 
 
-def random_case(random: np.random.Generator) -> tuple[Network, Graph]:
+def random_case(random: np.random.Generator) -> tuple[SubstrateNetwork, Graph]:
     size = 8
     nodes = {f"n{i}": (float(random.integers(5, 20)), 10.0) for i in range(size)}
     pairs = {(int(random.integers(0, i)), i) for i in range(1, size)}
@@ -344,7 +346,7 @@ def random_case(random: np.random.Generator) -> tuple[Network, Graph]:
     parts = tuple(Component(name=f"c{i}", cpu=float(random.integers(1, 12))) for i in range(4))
     ends = [(a, b) for a in range(4) for b in range(a + 1, 4) if random.random() < 0.7] or [(0, 1)]
     links = tuple(
-        Link(source=f"c{a}", target=f"c{b}", bandwidth=float(random.integers(1, 8))) for a, b in ends
+        GraphLink(source=f"c{a}", target=f"c{b}", bandwidth=float(random.integers(1, 8))) for a, b in ends
     )
     return net, Graph(name="app", components=parts, links=links)
 
@@ -355,7 +357,7 @@ def test_the_value_agrees_with_cases_computed_by_hand() -> None:
     graph = Graph(
         name="g",
         components=(Component(name="u", cpu=5.0), Component(name="v", cpu=5.0)),
-        links=(Link(source="u", target="v", bandwidth=2.0),),
+        links=(GraphLink(source="u", target="v", bandwidth=2.0),),
         distinct_nodes=False,
     )
     apart = Embedded(nodes=("a", "b"), paths=((0,),), cost=2.0)
@@ -373,7 +375,9 @@ def test_the_value_agrees_with_cases_computed_by_hand() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(graphs(), networks())
-def test_no_placement_found_by_search_is_worth_more_than_the_exact_one(graph: Graph, net: Network) -> None:
+def test_no_placement_found_by_search_is_worth_more_than_the_exact_one(
+    graph: Graph, net: SubstrateNetwork
+) -> None:
     best = place_exactly(graph, net, weights=Weights())
     found = placed(graph, net)
     if found is not None:
@@ -410,7 +414,7 @@ BROKEN: dict[str, tuple[Graph, Embedded]] = {
         Graph(
             name="g",
             components=(Component(name="u"), Component(name="v")),
-            links=(Link(source="u", target="v", same_node=True),),
+            links=(GraphLink(source="u", target="v", same_node=True),),
             distinct_nodes=False,
         ),
         Embedded(nodes=("a", "b"), paths=((0,),), cost=0),
@@ -425,10 +429,10 @@ BROKEN: dict[str, tuple[Graph, Embedded]] = {
             Embedded(nodes=("a", "b"), paths=(path,), cost=0),
         )
         for name, link, path in (
-            ("link bandwidth", Link(source="u", target="v", bandwidth=9.0), (0,)),
-            ("transfer delay", Link(source="u", target="v", latency_ms=1.0), (0,)),
-            ("reliability", Link(source="u", target="v", reliability=0.99), (0,)),
-            ("path", Link(source="u", target="v"), ()),
+            ("link bandwidth", GraphLink(source="u", target="v", bandwidth=9.0), (0,)),
+            ("transfer delay", GraphLink(source="u", target="v", latency_ms=1.0), (0,)),
+            ("reliability", GraphLink(source="u", target="v", reliability=0.99), (0,)),
+            ("path", GraphLink(source="u", target="v"), ()),
         )
     },
 }
@@ -462,7 +466,7 @@ def test_a_graph_that_makes_no_sense_is_refused_by_field() -> None:
         Graph(
             name="g",
             components=(Component(name="u", cpu=-1.0), Component(name="u")),
-            links=(Link(source="u", target="x"), Link(source="u", target="u")),
+            links=(GraphLink(source="u", target="x"), GraphLink(source="u", target="u")),
         )
     assert {problem.field for problem in refused.value.fields} >= {
         "components",
@@ -474,7 +478,9 @@ def test_a_graph_that_makes_no_sense_is_refused_by_field() -> None:
 
 @settings(deadline=None)
 @given(graphs(together=True), networks())
-def test_what_is_kept_together_shares_a_node_and_breaks_nothing_else(graph: Graph, net: Network) -> None:
+def test_what_is_kept_together_shares_a_node_and_breaks_nothing_else(
+    graph: Graph, net: SubstrateNetwork
+) -> None:
     if answer := placed(graph, net):
         at = dict(zip((c.name for c in graph.components), answer.nodes, strict=True))
         assert all(at[k.source] == at[k.target] for k in graph.links if k.same_node)
@@ -484,7 +490,7 @@ def test_what_is_kept_together_shares_a_node_and_breaks_nothing_else(graph: Grap
 @settings(max_examples=25, deadline=None)
 @given(graphs(together=True), networks())
 def test_the_exact_model_keeps_together_what_must_be_and_the_search_never_beats_it(
-    graph: Graph, net: Network
+    graph: Graph, net: SubstrateNetwork
 ) -> None:
     exact, found = place_exactly(graph, net), placed(graph, net)
     if isinstance(exact, Embedded):
@@ -503,11 +509,11 @@ def test_keeping_together_changes_where_components_go() -> None:
             Component(name="u", cpu=3.0, nodes=("a", "c")),
             Component(name="v", cpu=3.0, nodes=("b", "c")),
         ),
-        links=(Link(source="u", target="v", bandwidth=1.0, data_mib=5.0),),
+        links=(GraphLink(source="u", target="v", bandwidth=1.0, data_mib=5.0),),
         distinct_nodes=False,
     )
     together = msgspec.structs.replace(
-        apart, links=(Link(source="u", target="v", data_mib=5.0, same_node=True),), finish_s=1.0
+        apart, links=(GraphLink(source="u", target="v", data_mib=5.0, same_node=True),), finish_s=1.0
     )
     one = placed(together, net)
     assert one is not None
@@ -530,12 +536,12 @@ def test_keeping_together_changes_where_components_go() -> None:
 @pytest.mark.parametrize(
     ("link", "distinct"),
     [
-        (Link(source="u", target="v", data_mib=5.0), False),
-        (Link(source="u", target="v", same_node=True), True),
+        (GraphLink(source="u", target="v", data_mib=5.0), False),
+        (GraphLink(source="u", target="v", same_node=True), True),
     ],
     ids=["data over no bandwidth", "one node and never two on one"],
 )
-def test_a_link_that_contradicts_itself_is_refused_by_its_number(link: Link, distinct: bool) -> None:
+def test_a_link_that_contradicts_itself_is_refused_by_its_number(link: GraphLink, distinct: bool) -> None:
     parts = (Component(name="u"), Component(name="v"))
     with pytest.raises(InvalidInputError) as refused:
         Graph(name="g", components=parts, links=(link,), distinct_nodes=distinct, finish_s=9.0)

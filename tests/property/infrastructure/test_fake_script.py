@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.infrastructure.fake.directory import Directory
+from yunhe.infrastructure.fake.directory import FakeDirectory
 from yunhe.infrastructure.fake.script import World, parse, run
 
 ENVS = {"A": "plain", "B": "two  words", "C": "", "D_1": "$A `id` 'q' *"}
@@ -35,7 +35,7 @@ ends = st.one_of(st.just(""), st.just("exit"), st.integers(0, 255).map(lambda co
 
 def in_fake(script: str) -> tuple[bytes, int, dict[str, bytes]]:
     output = bytearray()
-    directory = Directory()
+    directory = FakeDirectory()
     process = run(parse(script), World(envs=ENVS, directory=directory, write=output.extend, cores=lambda: 1))
     exit_code: int | None = None
     while exit_code is None:

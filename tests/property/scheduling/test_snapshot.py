@@ -16,7 +16,7 @@ from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.scheduling.decision.decide import decide
 from yunhe.scheduling.decision.model import Placed, Waiting
 from yunhe.scheduling.perception.delta import SnapshotDelta, apply_delta
-from yunhe.scheduling.perception.model import Device, Reservation, Shape
+from yunhe.scheduling.perception.model import Device, FreeSize, Reservation
 from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot, check_snapshot
 
 COLUMNS = (
@@ -122,17 +122,19 @@ def test_a_reservation_in_a_pool_that_hides_its_nodes_takes_one_of_their_sizes()
         resources=cores(3),
         expires_at=NOW + 30,
     )
-    hidden = pool("a", shapes=(Shape(cores(4, 4), 1), Shape(cores(8, 4), 1)))
+    hidden = pool("a", shapes=(FreeSize(cores(4, 4), 1), FreeSize(cores(8, 4), 1)))
     here = world([hidden], [], reservations=[promised])
     assert sorted(here.cpu_free_millis.tolist()) == [1000, 8000]
 
 
 def test_a_pool_that_hides_its_nodes_is_judged_by_its_sizes_and_not_by_their_sum() -> None:
-    crumbs = world([pool("a", shapes=(Shape(cores(1), 2000),))], [])
+    crumbs = world([pool("a", shapes=(FreeSize(cores(1), 2000),))], [])
     decision = decide(demand(cores(2)), crumbs)
     assert isinstance(decision, Waiting)
     assert decision.rejected[0].detail == "2 cores asked, 1 free"
-    whole = decide(demand(cores(2)), world([pool("a", shapes=(Shape(cores(1), 5), Shape(cores(2), 1)))], []))
+    whole = decide(
+        demand(cores(2)), world([pool("a", shapes=(FreeSize(cores(1), 5), FreeSize(cores(2), 1)))], [])
+    )
     assert isinstance(whole, Placed)
     assert whole.assignments[0].node_id == ""
 

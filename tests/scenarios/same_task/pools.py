@@ -17,7 +17,7 @@ from engines.kubernetes.nodes import node, run_nodes
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
 from engines.slurm.cluster import SlurmCluster, slurm_cluster
 from integration.cli.conftest import ROOT, Shell, free_port
-from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.limits.limits import find_backend
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
 from yunhe.infrastructure.slurm.site.answers import records
@@ -65,7 +65,7 @@ class Platform:
 
 def host_pool(root: Path) -> EnginePool:
     def reserved(allocation_id: str) -> Reserved:
-        keeper = find_keeper(str(root))
+        keeper = find_backend(str(root))
         if keeper.kind == "v1":
             cpu, memory = (Path(keeper.paths[name], allocation_id) for name in ("cpu", "memory"))
             quota, period = ((cpu / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
@@ -77,7 +77,7 @@ def host_pool(root: Path) -> EnginePool:
         return Reserved(1000 * int(quota) // int(period), int(limit) // MIB)
 
     def runs() -> int:
-        keeper = find_keeper(str(root))
+        keeper = find_backend(str(root))
         return sum(bool(keeper.group(name).processes()) for name in keeper.leftovers())
 
     return EnginePool("host", "this-machine", ("price", "this-machine", PRICE), reserved, runs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from yunhe.agent.limits.cgroup_v2 import GroupV2
-from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.limits.limits import find_backend
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_unified_tree_with_the_controllers_is_chosen_and_handed_down(v2: Path,
     parent = v2 / f"yunhe-{hashlib.sha256(b'/some/root').hexdigest()[:12]}"
     parent.mkdir()
     (parent / "cgroup.subtree_control").write_text("")
-    keeper = find_keeper("/some/root", mountinfo=mountinfo(tmp_path, line))
+    keeper = find_backend("/some/root", mountinfo=mountinfo(tmp_path, line))
     assert (keeper.kind, keeper.words, keeper.pins) == ("v2", "cgroup v2", True)
     assert (parent / "cgroup.subtree_control").read_text() == "+cpu +cpuset +memory +pids"
 
@@ -56,7 +56,7 @@ def test_a_unified_tree_with_the_controllers_is_chosen_and_handed_down(v2: Path,
 def test_a_unified_tree_without_cpu_and_memory_is_not_chosen(v2: Path, tmp_path: Path) -> None:
     (v2 / "cgroup.controllers").write_text("hugetlb\n")
     line = f"41 31 0:38 / {v2} rw - cgroup2 cgroup2 rw"
-    assert find_keeper("/some/root", mountinfo=mountinfo(tmp_path, line)).words == "rlimits and nice"
+    assert find_backend("/some/root", mountinfo=mountinfo(tmp_path, line)).words == "rlimits and nice"
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_the_first_hierarchy_needs_all_its_controllers(tmp_path: Path) -> None:
     for controller in ("cpu", "memory", "freezer"):
         (tmp_path / controller).mkdir()
         lines.append(f"3 2 0:1 / {tmp_path / controller} rw - cgroup cgroup rw,{controller}")
-    assert find_keeper("/r", mountinfo=mountinfo(tmp_path, *lines)).kind == "rlimits"
+    assert find_backend("/r", mountinfo=mountinfo(tmp_path, *lines)).kind == "rlimits"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: control groups")
 def test_real_groups_are_made_below_one_parent_and_removed() -> None:
-    keeper = find_keeper("/nowhere/in/particular")
+    keeper = find_backend("/nowhere/in/particular")
     group = keeper.group("all_1")
     group.create(500, 64)
     assert keeper.leftovers() == ["all_1"]

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from yunhe.entrypoints.client.transport import Answer, Call, TransportError
+from yunhe.entrypoints.client.transport import Answer, ApiCall, TransportError
 
 
 class ScriptedAnswer:
@@ -37,7 +37,7 @@ def problem(code: str, status: int, **more: object) -> ScriptedAnswer:
     return ScriptedAnswer(msgspec.json.encode(body), status=status)
 
 
-Script = Callable[[Call], ScriptedAnswer]
+Script = Callable[[ApiCall], ScriptedAnswer]
 
 
 class ScriptedTransport:
@@ -45,11 +45,11 @@ class ScriptedTransport:
 
     def __init__(self, *script: ScriptedAnswer | Exception | Script) -> None:
         self._script = list(script)
-        self.calls: list[Call] = []
+        self.calls: list[ApiCall] = []
         self.slept_s: list[float] = []
 
     @asynccontextmanager
-    async def send(self, call: Call, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
+    async def send(self, call: ApiCall, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
         self.calls.append(call)
         answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         if isinstance(answer, Exception):

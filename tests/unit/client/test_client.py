@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from unit.client.scripted import ScriptedAnswer, ScriptedTransport, problem
 from yunhe.entrypoints.client import AsyncClient, Client, ServerUnreachableError
 from yunhe.entrypoints.client.sse import ServerEvent, parse_events
-from yunhe.entrypoints.client.transport import Call, NoConnectionError, TransportError, run
+from yunhe.entrypoints.client.transport import ApiCall, NoConnectionError, TransportError, run
 from yunhe.kernel.errors import ConflictError, InvalidInputError, PoolUnreachableError
 from yunhe.scheduling.orchestration.jobs.model import LogPiece
 from yunhe.trading.accounts.model import Principal
@@ -135,7 +135,7 @@ class LogServer:
         self._cuts = cuts
         self._piece = piece
 
-    def __call__(self, call: Call) -> ScriptedAnswer:
+    def __call__(self, call: ApiCall) -> ScriptedAnswer:
         which = dict(call.query)
         start, offset = int(which.get("attempt", 0)) or 1, int(which.get("offset", 0))
         sent: list[bytes] = []

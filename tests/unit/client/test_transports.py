@@ -18,7 +18,7 @@ from yunhe.entrypoints.client.awaiting import AwaitingTransport
 from yunhe.entrypoints.client.proxies import Proxy, proxy_for
 from yunhe.entrypoints.client.transport import (
     Address,
-    Call,
+    ApiCall,
     NoConnectionError,
     Transport,
     TransportError,
@@ -28,7 +28,7 @@ from yunhe.entrypoints.client.waiting import WaitingTransport
 from yunhe.kernel.errors import InvalidInputError
 
 Speak = Callable[[socket.socket, bytes], None]
-GET = Call(method="GET", path="/v1/me")
+GET = ApiCall(method="GET", path="/v1/me")
 
 
 class Server:
@@ -123,7 +123,7 @@ async def once(url: str, *, answer_s: float = 5.0) -> tuple[int, str, bytes]:
         await transport.close()
 
 
-async def read(transport: Transport, call: Call = GET) -> tuple[int, str, bytes]:
+async def read(transport: Transport, call: ApiCall = GET) -> tuple[int, str, bytes]:
     async with transport.send(call) as answer:
         return answer.status, answer.headers.get("yunhe-attempt", ""), await answer.read()
 
@@ -134,7 +134,7 @@ async def chunks(transport: Transport) -> list[bytes]:
 
 
 def test_a_call_is_sent_as_it_was_written_and_its_answer_heard(drive: Callable[..., Any]) -> None:
-    call = Call(method="POST", path="/v1/jobs/a%2Fb", query=(("name", "ä b&c"), ("name", "d")), body=b"")
+    call = ApiCall(method="POST", path="/v1/jobs/a%2Fb", query=(("name", "ä b&c"), ("name", "d")), body=b"")
     with serving(saying(OK)) as server:
         assert drive(f"http://{server.address}/under", partial(read, call=call)) == (200, "3", b"{}")
     line, *headers = server.heads[0].decode().split("\r\n")
@@ -158,7 +158,7 @@ def test_a_file_is_sent_whole(drive: Callable[..., Any], tmp_path: Path) -> None
             received.extend(connection.recv(65536))
         connection.sendall(OK)
 
-    call = Call(method="PUT", path="/x", file=source, headers={"Content-Type": "application/gzip"})
+    call = ApiCall(method="PUT", path="/x", file=source, headers={"Content-Type": "application/gzip"})
     with serving(speak) as server:
         assert drive(f"http://{server.address}", partial(read, call=call))[0] == 200
     assert bytes(received) == source.read_bytes()
@@ -248,7 +248,7 @@ def test_a_refusal_before_the_whole_file_was_sent_is_heard(drive: Callable[..., 
 
     with serving(speak) as server:
         told = drive(
-            f"http://{server.address}", partial(read, call=Call(method="PUT", path="/", file=source))
+            f"http://{server.address}", partial(read, call=ApiCall(method="PUT", path="/", file=source))
         )
     assert told == (413, "", b"no!")
 
@@ -264,7 +264,7 @@ def test_a_refusal_is_heard_even_when_the_server_hangs_up_on_the_rest(tmp_path: 
 
     with serving(speak) as server:
         transport = WaitingTransport(Address(f"http://{server.address}"))
-        assert run(read(transport, Call(method="PUT", path="/", file=source))) == (413, "", b"no!")
+        assert run(read(transport, ApiCall(method="PUT", path="/", file=source))) == (413, "", b"no!")
 
 
 def test_calls_one_after_the_other_share_a_connection(drive: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ from lab.oversubscription.printing import misses
 
 from yunhe.flexible.history import History
 from yunhe.flexible.overload.estimators import aligned
-from yunhe.flexible.overload.margin import Choice, Step, Trial
+from yunhe.flexible.overload.margin import MarginStep, RuleChoice, Trial
 from yunhe.flexible.replay import LONG_LIVED, Window, judge
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Floats, hour_of_week
@@ -19,7 +19,7 @@ SLOTS = 100
 MINE = 0.01
 
 
-def step(future: Floats, past: Floats, hosts: int, expected: float = MINE) -> Step:
+def step(future: Floats, past: Floats, hosts: int, expected: float = MINE) -> MarginStep:
     """Two instances a host; what they use in the window and used before it."""
     count = len(future)
     history = History(
@@ -41,10 +41,10 @@ def step(future: Floats, past: Floats, hosts: int, expected: float = MINE) -> St
     )
     placement = np.arange(count) % hosts
     outcome = judge(window, placement, CORES)
-    return Step(window, Choice(0, 1.2, expected), aligned(1.0), MINE, placement, outcome)
+    return MarginStep(window, RuleChoice(0, 1.2, expected), aligned(1.0), MINE, placement, outcome)
 
 
-def evaluation(steps: list[Step], others: list[tuple[float, float]]) -> Evaluation:
+def evaluation(steps: list[MarginStep], others: list[tuple[float, float]]) -> Evaluation:
     """A walk beside which each other packing would have needed so many hosts at such a rate."""
     data = DataSet(
         "some", (synthetic_trace(Cluster(instances=3, days=1, period_s=3600)),), LONG_LIVED, "made up"
@@ -56,12 +56,12 @@ def evaluation(steps: list[Step], others: list[tuple[float, float]]) -> Evaluati
     return Evaluation(data, Hosts(CORES, "", 0), steps=every, trials=trials)
 
 
-def quiet(hosts: int, expected: float = MINE) -> Step:
+def quiet(hosts: int, expected: float = MINE) -> MarginStep:
     calm = np.ones((2 * hosts, SLOTS))
     return step(calm, calm, hosts, expected)
 
 
-def overloaded(share: float, before: float, at_rest: float = 1.0) -> Step:
+def overloaded(share: float, before: float, at_rest: float = 1.0) -> MarginStep:
     """One host of two instances: both at 5 cores for a share of the time, each as high as *before* earlier."""
     future = np.full((2, SLOTS), at_rest)
     future[:, : int(share * SLOTS)] = 5.0
@@ -107,7 +107,7 @@ def test_too_careful_a_rate_is_put_down_to_what_could_be_had(
         (overloaded(0.1, 5.0, at_rest=0.6), "peaks that were known fell together"),
     ],
 )
-def test_too_bold_a_rate_is_put_down_to_growth_new_peaks_or_peaks_that_met(worst: Step, said: str):
+def test_too_bold_a_rate_is_put_down_to_growth_new_peaks_or_peaks_that_met(worst: MarginStep, said: str):
     found = cause(evaluation([quiet(1), worst, quiet(1)], [(1, 0.1)]), MINE)
     assert found is not None
     assert said in found

@@ -10,7 +10,7 @@ from lab.oversubscription.__main__ import main
 from lab.oversubscription.datasets import load_folder, part_of
 from lab.oversubscription.statistics import matched, violation_rate
 
-from yunhe.flexible.replay import ELASTIC, LONG_LIVED, Outcome
+from yunhe.flexible.replay import ELASTIC, LONG_LIVED, ReplayOutcome
 from yunhe.flexible.trace import Dimension
 
 
@@ -170,8 +170,8 @@ def test_a_share_of_the_instances_is_a_smaller_set(tmp_path: Path):
     assert part_of(data, 1.0, seed=1) is data
 
 
-def outcome(overloaded: int, judged: int) -> Outcome:
-    return Outcome(1, 1, 1.0, overloaded, judged, 0.0, 0.0, 1.0, 0.0)
+def outcome(overloaded: int, judged: int) -> ReplayOutcome:
+    return ReplayOutcome(1, 1, 1.0, overloaded, judged, 0.0, 0.0, 1.0, 0.0)
 
 
 def test_a_rate_lies_in_its_interval_and_the_interval_in_what_was_seen():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from usage_files import HEADER, START, Rows, fields_of, noted, read, refused, two_vms, write
-from yunhe.flexible.reading.columns import Role, parse_override, understand
+from yunhe.flexible.reading.columns import ColumnRole, parse_override, understand
 from yunhe.flexible.reading.rows import read_trace
 from yunhe.flexible.reading.tables import read_table
 from yunhe.flexible.trace import Dimension
@@ -110,7 +110,7 @@ def test_numbers_that_may_be_percent_are_not_taken_for_cores(path: Path):
 def test_cores_given_are_not_cores_used(columns: tuple[str, ...], used: str, given: str):
     found = understand(columns)
     by_role = {one.role: one.column for one in found.meanings}
-    assert (by_role[Role.CPU_USED], by_role[Role.CPU_ALLOCATED]) == (used, given)
+    assert (by_role[ColumnRole.CPU_USED], by_role[ColumnRole.CPU_ALLOCATED]) == (used, given)
     assert {*found.ignored, *(one.column for one in found.meanings)} == set(columns)
 
 
@@ -199,7 +199,7 @@ def test_memory_without_a_size_is_said_not_to_be_used(path: Path):
     reading = read(write(path, (*HEADER, "mem_used_mb"), with_column(two_vms(), 100)))
     assert noted(reading, "mem_used_mb: not used", "--column memory_allocated")
     assert reading.ignored == ("mem_used_mb",)
-    assert Role.MEMORY_USED not in {one.role for one in reading.understood}
+    assert ColumnRole.MEMORY_USED not in {one.role for one in reading.understood}
 
 
 def test_one_moment_with_two_amounts_of_memory_is_refused(path: Path):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from yunhe.flexible.overload.estimators import Question, aligned
+from yunhe.flexible.overload.estimators import EstimateRequest, aligned
 from yunhe.flexible.profiles.histogram import grid_for_host
 from yunhe.flexible.profiles.profile import (
     ELASTIC_PROFILE,
@@ -162,7 +162,7 @@ def test_profiles_side_by_side_are_a_history_an_estimator_reads():
     history = history_of([pair[0], late])
     assert history.series.shape == (2, WEEK_S // 300)
     assert history.warm.all()
-    demand = aligned(1.0).demand(history, Question(0.01, 16))
+    demand = aligned(1.0).demand(history, EstimateRequest(0.01, 16))
     assert demand == pytest.approx(float(history.series.sum(axis=0).max()), abs=0.002)
     assert 6 * 0.75 < demand < 8 * 0.85
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import usage_files
 from usage_files import HEADER, START, fields_of, refused, two_vms
-from yunhe.flexible.reading.columns import Meaning, Role, parse_override, understand
-from yunhe.flexible.reading.rows import Reading, read_trace
+from yunhe.flexible.reading.columns import ColumnMeaning, ColumnRole, parse_override, understand
+from yunhe.flexible.reading.rows import TraceReading, read_trace
 from yunhe.flexible.reading.tables import Table, read_table
 from yunhe.flexible.trace import Dimension
 from yunhe.kernel.errors import InvalidInputError, NotFoundError, UnsupportedError
@@ -34,10 +34,10 @@ def test_a_plain_file_becomes_a_trace_and_says_what_it_understood(write: Write):
     assert np.allclose(reading.trace.usage[Dimension.CPU][1], 0.5)
     assert reading.trace.request[Dimension.CPU].tolist() == [2, 2]
     assert {one.column: one.role for one in reading.understood} == {
-        "vm": Role.INSTANCE,
-        "ts": Role.TIME,
-        "cpu_used": Role.CPU_USED,
-        "cores": Role.CPU_ALLOCATED,
+        "vm": ColumnRole.INSTANCE,
+        "ts": ColumnRole.TIME,
+        "cpu_used": ColumnRole.CPU_USED,
+        "cores": ColumnRole.CPU_ALLOCATED,
     }
 
 
@@ -175,7 +175,7 @@ def test_a_file_of_a_million_rows_out_of_order_is_sorted_and_it_is_said(tmp_path
 def test_the_order_of_rows_changes_nothing(order: list[int]):
     rows = two_vms()
 
-    def read(rows: list[list[object]]) -> Reading:
+    def read(rows: list[list[object]]) -> TraceReading:
         columns = {name: [str(row[i]) for row in rows] for i, name in enumerate(HEADER)}
         return read_trace(Table("t.csv", columns, len(rows), 2))
 
@@ -223,17 +223,17 @@ def test_columns_are_recognised_by_name_and_unit_and_overridden_by_hand():
         ("VM ID", "Timestamp", "cpu-usage_millis", "mem_mb", "net_rx_kbs", "net_tx_kbs", "colour")
     )
     assert {one.column: (one.role, one.unit) for one in found.meanings} == {
-        "VM ID": (Role.INSTANCE, ""),
-        "Timestamp": (Role.TIME, ""),
-        "cpu-usage_millis": (Role.CPU_USED, "millicores"),
-        "mem_mb": (Role.MEMORY_USED, "MiB"),
-        "net_rx_kbs": (Role.NETWORK, "KiB/s"),
-        "net_tx_kbs": (Role.NETWORK, "KiB/s"),
+        "VM ID": (ColumnRole.INSTANCE, ""),
+        "Timestamp": (ColumnRole.TIME, ""),
+        "cpu-usage_millis": (ColumnRole.CPU_USED, "millicores"),
+        "mem_mb": (ColumnRole.MEMORY_USED, "MiB"),
+        "net_rx_kbs": (ColumnRole.NETWORK, "KiB/s"),
+        "net_tx_kbs": (ColumnRole.NETWORK, "KiB/s"),
     }
     assert found.ignored == ("colour",)
     by_hand = understand(("who", "when", "load"), [parse_override(f"{a}={b}") for a, b in (
         ("instance", "who"), ("time", "when"), ("cpu_used", "load:percent"))])  # fmt: skip
-    assert Meaning("load", Role.CPU_USED, "percent") in by_hand.meanings
+    assert ColumnMeaning("load", ColumnRole.CPU_USED, "percent") in by_hand.meanings
     for text in (
         "instance",
         "nothing=x",

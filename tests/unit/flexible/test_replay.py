@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from yunhe.flexible.history import history_before
-from yunhe.flexible.overload.estimators import Question, aligned, fixed_ratio
+from yunhe.flexible.overload.estimators import EstimateRequest, aligned, fixed_ratio
 from yunhe.flexible.overload.margin import walk_forward
 from yunhe.flexible.replay import ELASTIC, LONG_LIVED, judge, place_by, windows
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
@@ -56,7 +56,7 @@ def test_a_walk_is_the_same_for_the_same_seed_and_another_for_another():
 def test_judging_counts_host_slots_above_capacity():
     trace = small_trace()
     window = next(iter(windows([trace], LONG_LIVED, 1)))
-    placement = place_by(window, fixed_ratio(50), Question(0.01, 64.0))
+    placement = place_by(window, fixed_ratio(50), EstimateRequest(0.01, 64.0))
     outcome = judge(window, placement, 16.0)
     usage = [window.future[placement == host].sum(axis=0) for host in range(outcome.hosts)]
     assert outcome.overloaded == sum(int((row > 16.0).sum()) for row in usage)
@@ -132,7 +132,7 @@ def test_the_ratio_of_a_host_follows_its_tenants():
         {Dimension.CPU: np.full(150, 2.0)},
     )
     window = list(windows([trace], LONG_LIVED, 1))[-1]
-    question = Question(0.01, 16.0)
+    question = EstimateRequest(0.01, 16.0)
     apart = replace(window, order=np.arange(150))
     placement = place_by(apart, aligned(), question)
     ratios = [2.0 * (placement == host).sum() / 16.0 for host in range(int(placement.max()) + 1)]

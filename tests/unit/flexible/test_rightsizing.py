@@ -15,9 +15,9 @@ from yunhe.flexible.rightsizing import (
     PRICE_BOOK,
     SPEC_QUANTILE,
     Guards,
+    InstanceSize,
     Recommendation,
     Severity,
-    Spec,
     cheapest_flavour,
     flavour_waste,
     recommend,
@@ -190,9 +190,11 @@ def test_an_instance_short_of_cpu_is_critical_and_grows():
 
 
 def test_the_cheapest_flavour_covers_the_need_and_no_cheaper_one_does():
-    assert cheapest_flavour(Spec(1100, 3000), PRICE_BOOK) == Spec(2000, 4096)
-    assert cheapest_flavour(Spec(100, 7000), PRICE_BOOK) == Spec(1000, 8192)
-    assert cheapest_flavour(Spec(500_000, 100), PRICE_BOOK) == Spec(500_000, 100), "none is large enough"
+    assert cheapest_flavour(InstanceSize(1100, 3000), PRICE_BOOK) == InstanceSize(2000, 4096)
+    assert cheapest_flavour(InstanceSize(100, 7000), PRICE_BOOK) == InstanceSize(1000, 8192)
+    assert cheapest_flavour(InstanceSize(500_000, 100), PRICE_BOOK) == InstanceSize(500_000, 100), (
+        "none is large enough"
+    )
 
 
 def test_waste_adds_up_over_all_instances(cluster: Trace):

@@ -12,7 +12,7 @@ from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Pod
-from yunhe.infrastructure.kubernetes.api.watch import Decoder, Event, Source
+from yunhe.infrastructure.kubernetes.api.watch import EventDecoder, WatchEvent, WatchSource
 from yunhe.kernel.errors import YunheError
 
 PODS = "/api/v1/namespaces/x/pods"
@@ -45,7 +45,7 @@ async def watching(
     server: FakeApi, heard: Heard | None = None, pace: Pace = QUICK, **selectors: str
 ) -> AsyncGenerator[Informer[Pod]]:
     async with Api(Access(name="fake", server=server.url)) as api, anyio.create_task_group() as group:
-        informer = Informer(api, Source(path=PODS, shape=Pod, **selectors), pace=pace)
+        informer = Informer(api, WatchSource(path=PODS, shape=Pod, **selectors), pace=pace)
         informer.store.listen(heard or Heard())
         group.start_soon(informer.run)
         await informer.wait_synced(5)
@@ -234,7 +234,7 @@ async def test_who_waits_for_a_server_that_is_not_there_is_told_why() -> None:
         Api(Access(name="none", server="http://127.0.0.1:1")) as api,
         anyio.create_task_group() as group,
     ):
-        informer = Informer(api, Source(path=PODS, shape=Pod), pace=QUICK)
+        informer = Informer(api, WatchSource(path=PODS, shape=Pod), pace=QUICK)
         group.start_soon(informer.run)
         with pytest.raises(Exception, match="cannot be reached"):
             await informer.wait_synced(0.5)
@@ -264,7 +264,7 @@ async def test_a_page_that_is_no_list_is_told_and_asked_for_again(server: FakeAp
 @pytest.mark.parametrize("junk", [b"[]", b'{"metadata": 7, "code": "x"}'])
 async def test_an_event_whose_inside_is_junk_ends_the_watch_and_nothing_else(kind: str, junk: bytes) -> None:
     with pytest.raises(YunheError, match="no Kubernetes API"):
-        decoder, event = Decoder(Pod), Event(kind, msgspec.Raw(junk))
+        decoder, event = EventDecoder(Pod), WatchEvent(kind, msgspec.Raw(junk))
         _ = decoder.bookmark(event) if kind == "BOOKMARK" else decoder.status(event)
 
 

@@ -19,8 +19,8 @@ from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode
 from yunhe.infrastructure.kubernetes.facts import ServerVersion
 from yunhe.infrastructure.kubernetes.objects.nodes import catalogue_of, node_of, unmapped_devices
 from yunhe.infrastructure.kubernetes.onboard import onboard
-from yunhe.infrastructure.kubernetes.target import Settings, read_settings
-from yunhe.infrastructure.kubernetes.usage.meters import Meter, Minutes, Sample
+from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_settings
+from yunhe.infrastructure.kubernetes.usage.meters import Minutes, PodMeter, PodSample
 from yunhe.infrastructure.kubernetes.usage.stats import NodeUse, Stats, UsageSource
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Accelerators, Resources
@@ -49,7 +49,10 @@ def neighbour(**requests: str) -> Container:
 
 def test_a_node_has_what_is_allocatable_less_what_others_asked_for() -> None:
     seen = node_of(
-        node(), [neighbour(cpu="500m", memory="1Gi"), neighbour(cpu="1")], NodeUse(700, 100), Settings()
+        node(),
+        [neighbour(cpu="500m", memory="1Gi"), neighbour(cpu="1")],
+        NodeUse(700, 100),
+        ClusterSettings(),
     )
     assert (seen.total.cpu_millis, seen.total.memory_mib) == (2500, 7 * 1024)
     assert seen.used == Resources(cpu_millis=700, memory_mib=100)
@@ -68,12 +71,12 @@ def test_a_device_that_no_option_names_is_told_with_the_option_to_give() -> None
     assert "accelerators=KIND=nvidia.com/gpu,KIND=vendor.io/npu" in said
     assert "hugepages" not in said
     assert "gone" not in said
-    assert "16 × nvidia.com/gpu" in unmapped_devices(nodes, Settings())
+    assert "16 × nvidia.com/gpu" in unmapped_devices(nodes, ClusterSettings())
     assert unmapped_devices(nodes[:1], GPUS) == ""
 
 
 def test_without_a_measure_what_others_asked_for_stands_in() -> None:
-    assert node_of(node(), [neighbour(cpu="1")], None, Settings()).used.cpu_millis == 1000
+    assert node_of(node(), [neighbour(cpu="1")], None, ClusterSettings()).used.cpu_millis == 1000
 
 
 def test_an_accelerator_is_called_by_its_kind_and_has_its_memory() -> None:
@@ -96,7 +99,7 @@ def test_an_accelerator_is_called_by_its_kind_and_has_its_memory() -> None:
     ],
 )
 def test_why_a_node_takes_nothing_is_told(fields: dict[str, Any], why: str) -> None:
-    seen = node_of(node(**fields), [], None, Settings())
+    seen = node_of(node(**fields), [], None, ClusterSettings())
     assert not seen.ready
     assert why in seen.reason
 
@@ -108,7 +111,8 @@ def test_sizes_are_counted_by_zone_and_type_and_never_promise_more_than_the_smal
         "node.kubernetes.io/instance-type": "big",
     }
     found = catalogue_of(
-        [node("a", labels=labels), node("b", labels=labels, allocatable={"cpu": "3"}), node("c")], Settings()
+        [node("a", labels=labels), node("b", labels=labels, allocatable={"cpu": "3"}), node("c")],
+        ClusterSettings(),
     )
     sizes = {(spec.region, spec.name): spec for spec in found.specs}
     assert sizes["z1", "big"].count == 2
@@ -179,7 +183,7 @@ async def test_usage_is_read_from_kubelets_and_a_node_that_is_silent_is_left_out
     async with Api(Access(name="a", server=server.url)) as api:
         reading = await Stats(api, UsageSource.KUBELET).read({"up", "down"})
     assert reading.nodes == {"up": NodeUse(1500, 1024)}
-    assert reading.pods == {("x", "p"): Sample(1800000000.0, 5_000_000, 1.0)}
+    assert reading.pods == {("x", "p"): PodSample(1800000000.0, 5_000_000, 1.0)}
 
 
 @pytest.mark.anyio
@@ -221,7 +225,7 @@ async def test_a_cluster_that_is_too_old_is_told_apart(server: FakeApi, tmp_path
         ("/version", 200, {}, {"gitVersion": "v1.24.3", "major": "1", "minor": "24"}),
         ("selfsubjectreviews", 201, {}, {"status": {"userInfo": {"username": "me"}}}),
     ]
-    checks = [check async for check in onboard(Settings(kubeconfig=str(file)))]
+    checks = [check async for check in onboard(ClusterSettings(kubeconfig=str(file)))]
     assert (checks[-1].step, checks[-1].ok, checks[-1].detail) == (
         "version",
         False,
@@ -239,11 +243,11 @@ SAMPLES = st.lists(
 
 @given(steps=SAMPLES)
 def test_meters_only_grow_and_every_sample_lands_in_one_minute(steps: list[tuple[float, int, float]]) -> None:
-    meter, minutes = Meter(AllocationId("a"), Meters()), Minutes(100)
+    meter, minutes = PodMeter(AllocationId("a"), Meters()), Minutes(100)
     at, cpu_us, before, taken = 1000.0, 0, Meters(), 0
     for between_s, more_us, memory_mib in steps:
         at, cpu_us = at + between_s, cpu_us + more_us
-        minutes.add(AllocationId("a"), meter.add(Sample(at, cpu_us, memory_mib)))
+        minutes.add(AllocationId("a"), meter.add(PodSample(at, cpu_us, memory_mib)))
         now = meter.meters(int((at - 1000) * 1000))
         for name in ("wall_ms", "cpu_us", "memory_mib_ms", "memory_peak_mib", "gap_ms"):
             assert getattr(now, name) >= getattr(before, name)
@@ -258,14 +262,14 @@ def test_meters_only_grow_and_every_sample_lands_in_one_minute(steps: list[tuple
 
 
 def test_meters_go_on_from_what_an_earlier_process_wrote_down() -> None:
-    meter = Meter(AllocationId("a"), Meters(wall_ms=60_000, cpu_us=9, memory_mib_ms=50, memory_peak_mib=7))
-    meter.add(Sample(10.0, 20, 1.0))
+    meter = PodMeter(AllocationId("a"), Meters(wall_ms=60_000, cpu_us=9, memory_mib_ms=50, memory_peak_mib=7))
+    meter.add(PodSample(10.0, 20, 1.0))
     now = meter.meters(61_000)
     assert (now.cpu_us, now.memory_mib_ms, now.memory_peak_mib, now.wall_ms) == (20, 50, 7, 61_000)
 
 
 def test_the_peak_of_memory_is_kept_though_nobody_asked_while_it_lasted() -> None:
-    meter = Meter(AllocationId("a"), Meters())
+    meter = PodMeter(AllocationId("a"), Meters())
     for at, memory_mib in ((10.0, 5.0), (11.0, 80.0), (12.0, 0.0)):
-        meter.add(Sample(at, 1, memory_mib))
+        meter.add(PodSample(at, 1, memory_mib))
     assert meter.meters(2_000).memory_peak_mib == 80

@@ -27,7 +27,7 @@ from yunhe.infrastructure.kubernetes.objects.pods import (
 )
 from yunhe.infrastructure.kubernetes.objects.records import claimed
 from yunhe.infrastructure.kubernetes.objects.wrapper import WRAPPER
-from yunhe.infrastructure.kubernetes.target import DEFAULT_IMAGE, Settings, read_settings
+from yunhe.infrastructure.kubernetes.target import DEFAULT_IMAGE, ClusterSettings, read_settings
 from yunhe.kernel.errors import InvalidInputError, TooLargeError, UnsupportedError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources
@@ -63,7 +63,7 @@ def test_the_manifest_is_complete_and_agrees_with_the_engine() -> None:
 
 
 def test_scripts_and_names_never_become_a_shell_string() -> None:
-    argv = container(pod_body(order(), KEY, "u", Settings()))["command"]
+    argv = container(pod_body(order(), KEY, "u", ClusterSettings()))["command"]
     assert argv[:3] == ["/bin/sh", "-c", WRAPPER]
     assert "a; rm -rf /" in argv[4:]
     assert "echo $(id)\n" not in json.dumps(argv)
@@ -73,7 +73,7 @@ def test_scripts_and_names_never_become_a_shell_string() -> None:
 def test_a_secret_is_in_the_secret_and_nowhere_else() -> None:
     wanted = order(secrets={"TOKEN": "hush-1"}, envs={"PLAIN": "seen"})
     pod, record, secret = (
-        pod_body(wanted, KEY, "u", Settings()),
+        pod_body(wanted, KEY, "u", ClusterSettings()),
         record_body(wanted, "ns"),
         secret_body(wanted, KEY, "u"),
     )
@@ -85,8 +85,10 @@ def test_a_secret_is_in_the_secret_and_nowhere_else() -> None:
 def test_the_environment_is_that_of_every_engine_and_no_name_is_said_twice() -> None:
     envs = {"LANG": "zh_CN.UTF-8", "YUNHE_NODE_ID": "mine", "PRICE": "$(HOME)"}
     wanted = order(envs=envs, secrets={"USER": "hush"})
-    told = {entry.pop("name"): entry for entry in container(pod_body(wanted, KEY, "u", Settings()))["env"]}
-    assert len(told) == len(container(pod_body(wanted, KEY, "u", Settings()))["env"])
+    told = {
+        entry.pop("name"): entry for entry in container(pod_body(wanted, KEY, "u", ClusterSettings()))["env"]
+    }
+    assert len(told) == len(container(pod_body(wanted, KEY, "u", ClusterSettings()))["env"])
     assert told["LANG"] == {"value": "zh_CN.UTF-8"}
     assert told["PRICE"] == {"value": "$$(HOME)"}
     assert "secretKeyRef" in told["USER"]["valueFrom"]
@@ -94,7 +96,7 @@ def test_the_environment_is_that_of_every_engine_and_no_name_is_said_twice() -> 
     assert told["YUNHE_CPU_MILLIS"] == {"value": "1500"}
     agents = environment_of(Run("/runs", "a"), {"project_id": "p", "node_id": "n"}, {})
     assert {name for name in agents if name.startswith("YUNHE_")} <= told.keys()
-    with_image = container(pod_body(order(image="x"), KEY, "u", Settings()))["env"]
+    with_image = container(pod_body(order(image="x"), KEY, "u", ClusterSettings()))["env"]
     assert "LANG" not in {entry["name"] for entry in with_image}
 
 
@@ -102,7 +104,7 @@ def test_only_an_order_with_outputs_has_a_keeper_and_that_knows_nothing_but_the_
     wanted = order(
         outputs=("*.txt",), envs={"PLAIN": "seen"}, secrets={"TOKEN": "hush"}, image="x", timeout_s=9.5
     )
-    spec = pod_body(wanted, KEY, "u", Settings())["spec"]
+    spec = pod_body(wanted, KEY, "u", ClusterSettings())["spec"]
     task, keeper = spec["containers"]
     assert (task["name"], keeper["name"], keeper["image"]) == (names.CONTAINER, names.KEEPER, "x")
     assert "env" not in keeper
@@ -111,17 +113,17 @@ def test_only_an_order_with_outputs_has_a_keeper_and_that_knows_nothing_but_the_
     assert keeper["resources"]["requests"] == keeper["resources"]["limits"]
     assert spec["activeDeadlineSeconds"] == 10 + KEPT_AFTER_TIMEOUT_S
     assert task["command"][7] == "10"
-    (alone,) = pod_body(order(timeout_s=9.5), KEY, "u", Settings())["spec"]["containers"]
+    (alone,) = pod_body(order(timeout_s=9.5), KEY, "u", ClusterSettings())["spec"]["containers"]
     assert alone["command"][7] == "0"
 
 
 def test_files_are_mounted_where_the_wrapper_unpacks_them_and_paths_are_arguments() -> None:
     files = Brought(("data; rm -rf /", "$(id)"), {"projected": {"sources": []}})
-    body = pod_body(order(), KEY, "u", Settings(), files)
+    body = pod_body(order(), KEY, "u", ClusterSettings(), files)
     argv = container(body)["command"]
     assert argv[8:12] == [names.FILES_FOLDER, "2", "data; rm -rf /", "$$(id)"]
     assert {"name": "files", "projected": {"sources": []}} in body["spec"]["volumes"]
-    assert "files" not in json.dumps(pod_body(order(), KEY, "u", Settings())["spec"]["volumes"])
+    assert "files" not in json.dumps(pod_body(order(), KEY, "u", ClusterSettings())["spec"]["volumes"])
 
 
 def test_what_is_prepared_has_no_scripts_and_the_claim_brings_them() -> None:
@@ -159,7 +161,7 @@ def test_requests_are_limits_and_the_rest_is_mapped() -> None:
     assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "H200"}
     assert "node-1" in json.dumps(spec["affinity"])
     assert spec["containers"][0]["image"] == "example/image:1"
-    assert container(pod_body(order(), KEY, "u", Settings()))["image"] == DEFAULT_IMAGE
+    assert container(pod_body(order(), KEY, "u", ClusterSettings()))["image"] == DEFAULT_IMAGE
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import yaml
 from unit.kubernetes.fake_api import fake_api
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.kubernetes.onboard import onboard
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ def kubeconfig(folder: Path, server: str) -> str:
 async def test_what_answers_and_is_no_api_server_is_told_apart(tmp_path: Path, page: bytes) -> None:
     async with fake_api() as server:
         server.answers += [("GET /version", 200, {}, page)]
-        settings = Settings(kubeconfig=kubeconfig(tmp_path, server.url))
+        settings = ClusterSettings(kubeconfig=kubeconfig(tmp_path, server.url))
         done: list[Check] = [check async for check in onboard(settings)]
     assert [(check.step, check.ok) for check in done] == [
         ("kubeconfig read", True),

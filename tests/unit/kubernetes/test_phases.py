@@ -18,10 +18,10 @@ from yunhe.infrastructure.kubernetes.objects.phases import (
     unsettled_s,
 )
 from yunhe.infrastructure.kubernetes.objects.pods import RecordState
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 
 NOW = 1_800_000_000.0
-SETTINGS = Settings()
+SETTINGS = ClusterSettings()
 
 
 def record(state: RecordState = RecordState.CLAIMED, created: str = "2027-01-15T08:00:00Z") -> Record:

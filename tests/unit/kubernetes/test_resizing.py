@@ -12,7 +12,7 @@ from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
 from yunhe.infrastructure.kubernetes.api.shapes import Pod
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.resizing import resize_pod
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.resources import Resources
 
@@ -39,7 +39,7 @@ def pod(in_force: dict[str, str], *, phase: str = "Running", **condition: str | 
 async def resized(server: FakeApi, seen: Pod | None) -> list[dict[str, str]]:
     """Resize while the node says what *seen* says; return the limits that were asked for, one after the other."""
     async with Api(Access(name="fake", server=server.url)) as api:
-        await resize_pod(api, pod(BEFORE), WANTED, Settings(), lambda: seen)
+        await resize_pod(api, pod(BEFORE), WANTED, ClusterSettings(), lambda: seen)
     return asked(server)
 
 

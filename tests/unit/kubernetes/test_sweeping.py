@@ -12,8 +12,8 @@ from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.records import released
-from yunhe.infrastructure.kubernetes.sweeping import KEPT_S, MOST_SWEPT, Mark, Sweeper, served_marks
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.sweeping import KEPT_S, MOST_SWEPT, ReleaseMark, Sweeper, served_marks
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 
 NOW = 2_000_000_000.0
 LONG_AGO, LATELY = NOW - KEPT_S - 60, NOW - KEPT_S + 60
@@ -40,9 +40,9 @@ def put(
     server.put(f"/api/v1/namespaces/{where}/configmaps/{name}", {"metadata": metadata})
 
 
-async def swept(server: FakeApi, settings: Settings | None = None) -> tuple[int, set[str]]:
+async def swept(server: FakeApi, settings: ClusterSettings | None = None) -> tuple[int, set[str]]:
     async with Api(Access(name="fake", server=server.url)) as api:
-        count = await Sweeper(api, settings or Settings(), lambda: NOW).sweep()
+        count = await Sweeper(api, settings or ClusterSettings(), lambda: NOW).sweep()
     return count, {path.rpartition("/")[2] for path in server.objects}
 
 
@@ -98,7 +98,7 @@ def test_a_release_says_when() -> None:
 def test_what_goes_is_too_old_or_one_too_many_and_never_newer_than_what_stays(
     ages: list[float], most: int, round_size: int
 ) -> None:
-    marks = [Mark(NOW - age, ("ns", str(number)), "") for number, age in enumerate(ages)]
+    marks = [ReleaseMark(NOW - age, ("ns", str(number)), "") for number, age in enumerate(ages)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweeping, "MOST_KEPT", most)
         patch.setattr(sweeping, "MOST_SWEPT", round_size)

@@ -33,7 +33,7 @@ from yunhe.scheduling.perception.model import (
     SpotFacts,
 )
 from yunhe.scheduling.perception.network import build_network
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext
 
 USERS = Place("cn-north", 39.9, 116.4)
 TB_MIB = 1024 * 1024
@@ -140,7 +140,7 @@ def test_taking_away_network_location_or_data_changes_decisions() -> None:
 
     def without_network(here: Snapshot) -> Snapshot:
         around = here.surroundings
-        return _rebuilt(here, Surroundings(datasets=around.datasets))
+        return _rebuilt(here, SnapshotContext(datasets=around.datasets))
 
     changed = {"network": 0, "location": 0, "data": 0}
     placed = 0
@@ -162,7 +162,7 @@ def test_taking_away_network_location_or_data_changes_decisions() -> None:
     assert all(0 < count < placed for count in changed.values()), (placed, changed)
 
 
-def _rebuilt(here: Snapshot, around: Surroundings) -> Snapshot:
+def _rebuilt(here: Snapshot, around: SnapshotContext) -> Snapshot:
     return replace(here, network=build_network(here.pools, (), around.links), surroundings=around)
 
 

@@ -17,7 +17,7 @@ from yunhe.scheduling.decision.model import (
     TieRoute,
 )
 from yunhe.scheduling.perception.model import LinkFacts, NodeFacts, PoolFacts, SiteFacts
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext, build_snapshot
 
 
 def part(
@@ -52,7 +52,7 @@ def world(
         nodes,
         version=7,
         taken_at=0.0,
-        surroundings=Surroundings(sites=sites, links=links),
+        surroundings=SnapshotContext(sites=sites, links=links),
     )
 
 

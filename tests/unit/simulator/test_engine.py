@@ -15,25 +15,25 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Policy
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator import workloads
-from yunhe.simulator.engine import Engine
-from yunhe.simulator.model import Failure, Outcome, Task, Workload
+from yunhe.simulator.engine import SimulationEngine
+from yunhe.simulator.model import Failure, SimulatedOutcome, SimulatedTask, Workload
 from yunhe.simulator.run import failure_of, simulate
 from yunhe.simulator.worlds import made_up
 
 
-def task(at: float, run_s: float, amount: Resources = cores(1, 0), **more: object) -> Task:  # noqa: B008 - frozen
-    return Task(submitted_at=at, resources=amount, run_s=run_s, **more)  # pyright: ignore[reportArgumentType]
+def task(at: float, run_s: float, amount: Resources = cores(1, 0), **more: object) -> SimulatedTask:  # noqa: B008 - frozen
+    return SimulatedTask(submitted_at=at, resources=amount, run_s=run_s, **more)  # pyright: ignore[reportArgumentType]
 
 
 def play(
-    here: Snapshot, tasks: list[Task], *failures: Failure, policy: Policy = Policy.BALANCED
-) -> list[Outcome]:
-    engine = Engine(Workload("test", tasks), here, policy, failures=failures)
+    here: Snapshot, tasks: list[SimulatedTask], *failures: Failure, policy: Policy = Policy.BALANCED
+) -> list[SimulatedOutcome]:
+    engine = SimulationEngine(Workload("test", tasks), here, policy, failures=failures)
     engine.run()
     return engine.outcomes()
 
 
-def times(outcomes: list[Outcome]) -> list[tuple[float | None, float | None]]:
+def times(outcomes: list[SimulatedOutcome]) -> list[tuple[float | None, float | None]]:
     return [(one.started_at, one.ended_at) for one in outcomes]
 
 

@@ -10,9 +10,9 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Alternative, Demand, Policy
 from yunhe.scheduling.orchestration.jobs.model import Attempt, Job
 from yunhe.scheduling.orchestration.jobs.states import JobState
-from yunhe.simulator.engine import Engine
-from yunhe.simulator.model import Platform, Task, Workload
-from yunhe.simulator.queue import Queue
+from yunhe.simulator.engine import SimulationEngine
+from yunhe.simulator.model import SimulatedPlatform, SimulatedTask, Workload
+from yunhe.simulator.queue import SimulatedQueue
 from yunhe.simulator.recorded import past_of, world_of
 from yunhe.simulator.run import simulate
 
@@ -84,7 +84,7 @@ def test_jobs_that_never_ran_make_no_past() -> None:
 
 
 def test_who_came_first_goes_first_whatever_its_shape_and_one_that_does_not_fit_is_passed() -> None:
-    queue, let_in = Queue(), list[int]()
+    queue, let_in = SimulatedQueue(), list[int]()
     for turn, shape in enumerate("abcab"):
         queue.join((0, shape), turn, turn)
     queue.join((-1, "z"), 9, 9)
@@ -106,11 +106,11 @@ def test_what_ends_within_the_time_of_reaction_is_given_out_together() -> None:
     here = world([pool("p")], [node("n", "p", cores(2, 2))])
     small, large = cores(1, 0), cores(2, 0)
     tasks = [
-        Task(submitted_at=at, resources=amount, run_s=run_s)
+        SimulatedTask(submitted_at=at, resources=amount, run_s=run_s)
         for at, amount, run_s in ((0, small, 10), (0, small, 10.2), (1, large, 5), (2, small, 5))
     ]
-    for platform, first in ((Platform(), 3), (Platform(reaction_s=0.5), 2)):
-        engine = Engine(Workload("w", tasks), here, Policy.BALANCED, platform=platform)
+    for platform, first in ((SimulatedPlatform(), 3), (SimulatedPlatform(reaction_s=0.5), 2)):
+        engine = SimulationEngine(Workload("w", tasks), here, Policy.BALANCED, platform=platform)
         engine.run()
         started = [one.started_at or 0.0 for one in engine.outcomes()]
         assert (2 if started[2] < started[3] else 3) == first

@@ -13,9 +13,9 @@ from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import PoolId
 from yunhe.scheduling.decision.model import Policy
 from yunhe.simulator import workloads
-from yunhe.simulator.engine import Engine
+from yunhe.simulator.engine import SimulationEngine
 from yunhe.simulator.graphs import replay
-from yunhe.simulator.model import Failure, Task, Workload
+from yunhe.simulator.model import Failure, SimulatedTask, Workload
 from yunhe.simulator.run import failure_of, simulate
 from yunhe.simulator.streams import read_stream
 from yunhe.simulator.worlds import made_up
@@ -67,8 +67,8 @@ def test_a_failure_in_the_past_or_without_a_length_is_refused(text: str) -> None
 def test_an_attempt_cut_off_by_a_failure_costs_what_it_ran() -> None:
     here = world([pool("a", prices=prices(3600.0))], [node("n", "a", cores(1))])
     fails = Failure(pool_id=PoolId("a"), at=50.0, lasts_s=100.0)
-    engine = Engine(
-        Workload("w", [Task(submitted_at=0, resources=cores(1, 0), run_s=80)]),
+    engine = SimulationEngine(
+        Workload("w", [SimulatedTask(submitted_at=0, resources=cores(1, 0), run_s=80)]),
         here,
         Policy.BALANCED,
         failures=[fails],
@@ -79,7 +79,7 @@ def test_an_attempt_cut_off_by_a_failure_costs_what_it_ran() -> None:
 
 
 def test_an_unknown_price_is_not_told_as_nothing() -> None:
-    tasks = [Task(submitted_at=0, resources=cores(1, 0), run_s=80)]
+    tasks = [SimulatedTask(submitted_at=0, resources=cores(1, 0), run_s=80)]
     nobody_said = world([pool("a", prices=None)], [node("n", "a", cores(1))])
     assert simulate(Workload("w", tasks), nobody_said, Policy.FASTEST).cost is None
     said = world([pool("a", prices=prices(3600.0))], [node("n", "a", cores(1))])

@@ -14,12 +14,12 @@ import sys
 import time
 from typing import NamedTuple
 
-from yunhe.agent.daemon.server import Server
+from yunhe.agent.daemon.server import AgentServer
 from yunhe.agent.daemon.spawner import Spawner
-from yunhe.agent.daemon.tasks import Crew
-from yunhe.agent.runs.node import Node, Settings
-from yunhe.agent.runs.watch import Watch
-from yunhe.agent.runtimes.wrapper import Directory
+from yunhe.agent.daemon.tasks import TaskSet
+from yunhe.agent.runs.node import AgentNode, AgentSettings
+from yunhe.agent.runs.watch import RunWatch
+from yunhe.agent.runtimes.wrapper import ShortPath
 
 TICK_S = 1.0
 EARLY_SAMPLE_S = 0.15
@@ -29,7 +29,7 @@ MAX_OWN_LOG_BYTES = 1024 * 1024
 class Launch(NamedTuple):
     """How this process was started, so that it can start its successor the same way."""
 
-    settings: Settings
+    settings: AgentSettings
     agent_file: str
     arguments: list[str]
     listening: int | None = None
@@ -54,7 +54,7 @@ def serve(launch: Launch) -> int:
     replacement = asyncio.run(_Daemon(launch, listening).run())
     if replacement:
         _become(launch, replacement, listening, lock)
-    with Directory(root) as short:
+    with ShortPath(root) as short:
         os.unlink(f"{short}/agent.sock")
     return 0
 
@@ -86,7 +86,7 @@ def take_lock(root: str) -> int | None:
 
 def _listen(root: str) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with Directory(root) as short:
+    with ShortPath(root) as short:
         _remove(f"{short}/agent.sock")
         before = os.umask(0o177)
         line.bind(f"{short}/agent.sock")
@@ -150,14 +150,14 @@ class _Daemon:
         """Serve; return the file of a successor, or nothing if there is none."""
         launch = self._launch
         spawner = Spawner([sys.executable, "-I", "-S", launch.agent_file])
-        node = Node(launch.settings, spawner)
+        node = AgentNode(launch.settings, spawner)
         node.on_trash = lambda path: self._cleaner.submit(shutil.rmtree, path, True) and None
-        watch = Watch(node)
+        watch = RunWatch(node)
         watch.recover()
         loop = asyncio.get_event_loop()
         node.on_stray = lambda name: self._asker.submit(node.engine.remove, name) and None
-        crew = Crew()
-        server = Server(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
+        crew = TaskSet()
+        server = AgentServer(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
         if watch.has_images():
             crew.start(self._clear_containers(node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -179,20 +179,20 @@ class _Daemon:
             node.keeper.remove()
         return server.replacement
 
-    async def _find_engine(self, node: Node) -> None:
+    async def _find_engine(self, node: AgentNode) -> None:
         """Ask, once, whether this host has a container engine that works; whoever wants to know waits for it."""
         if self._engine_found is None:
             found = asyncio.get_event_loop().run_in_executor(self._asker, node.engine.find)
             self._engine_found = asyncio.ensure_future(found)
         await asyncio.shield(self._engine_found)
 
-    async def _clear_containers(self, node: Node, watch: Watch) -> None:
+    async def _clear_containers(self, node: AgentNode, watch: RunWatch) -> None:
         """Have removed what the containers of an earlier life have left."""
         await self._find_engine(node)
         left = await asyncio.get_event_loop().run_in_executor(self._asker, node.engine.allocations)
         watch.clear_containers(left)
 
-    async def _accept(self, crew: Crew, server: Server) -> None:
+    async def _accept(self, crew: TaskSet, server: AgentServer) -> None:
         """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""
         self._listening.setblocking(False)
         while True:
@@ -200,14 +200,14 @@ class _Daemon:
             connection.setblocking(False)
             crew.start(self._serve(server, connection))
 
-    async def _serve(self, server: Server, connection: socket.socket) -> None:
+    async def _serve(self, server: AgentServer, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         await server.serve(reader, writer)
 
-    def _open_events(self, node: Node, watch: Watch) -> socket.socket:
+    def _open_events(self, node: AgentNode, watch: RunWatch) -> socket.socket:
         """Listen for wrappers that say that something happened."""
         line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with Directory(node.root) as short:
+        with ShortPath(node.root) as short:
             _remove(f"{short}/events.sock")
             before = os.umask(0o177)
             line.bind(f"{short}/events.sock")
@@ -229,7 +229,7 @@ class _Daemon:
         loop.add_reader(line.fileno(), take)
         return line
 
-    async def _tick_until(self, end: asyncio.Event, watch: Watch) -> None:
+    async def _tick_until(self, end: asyncio.Event, watch: RunWatch) -> None:
         following = time.monotonic()
         while not end.is_set():
             watch.tick()

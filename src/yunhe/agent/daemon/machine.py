@@ -8,7 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 
-class Declared(NamedTuple):
+class DeclaredMachine(NamedTuple):
     """What the operator says this agent may use; None: what is found."""
 
     node_id: str
@@ -19,7 +19,7 @@ class Declared(NamedTuple):
 class Machine:
     """Capacity and water level of the node."""
 
-    def __init__(self, root: str, declared: Declared) -> None:
+    def __init__(self, root: str, declared: DeclaredMachine) -> None:
         self._root = root
         self._declared = declared
         self._cores = sorted(os.sched_getaffinity(0))

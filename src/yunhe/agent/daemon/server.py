@@ -12,18 +12,18 @@ from typing import Any, Awaitable, Callable, Protocol
 
 from yunhe.agent import AGENT_VERSION, OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.daemon.sessions import run_command
-from yunhe.agent.daemon.tasks import Crew
+from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.daemon.upgrade import receive_agent
-from yunhe.agent.files.transfer import Files
+from yunhe.agent.files.transfer import FileTransfers
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES, Decoder, Frame, encode
 from yunhe.agent.protocol.refusals import INTERNAL, INVALID, RESTARTING, TOO_LARGE, Refusal, refusal_of
 from yunhe.agent.protocol.shapes import SHAPES, Check, check_body
 from yunhe.agent.runs.logs import end_of_log, read_log
-from yunhe.agent.runs.node import POWERS, Node
+from yunhe.agent.runs.node import POWERS, AgentNode
 from yunhe.agent.runs.processes import boot_id
 from yunhe.agent.runs.register import LIVE, PREPARING
-from yunhe.agent.runs.watch import Watch
+from yunhe.agent.runs.watch import RunWatch
 
 MAX_CALLS = 256
 """Requests one connection may have under way."""
@@ -34,23 +34,23 @@ MINUTES_PER_PART = 200
 Handler = Callable[[Call], Awaitable[None]]
 
 
-class Server:
+class AgentServer:
     """The daemon's face."""
 
     def __init__(
-        self, node: Node, watch: Watch, digest: str, find_engine: Callable[[], Awaitable[None]]
+        self, node: AgentNode, watch: RunWatch, digest: str, find_engine: Callable[[], Awaitable[None]]
     ) -> None:
         self._node = node
         self._find_engine = find_engine
         self._watch = watch
         self._digest = digest
         self._change = asyncio.Event()
-        self._connections: set[Connection] = set()
+        self._connections: set[AgentConnection] = set()
         self.replacement = ""
         """The file of a newer agent, once one has come and the daemon should become it."""
         self.replace = asyncio.Event()
         node.on_change = self._changed
-        files = Files(node)
+        files = FileTransfers(node)
         commands = ("stop", "release", "resize", "pin", "pause", "resume")
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
@@ -74,7 +74,7 @@ class Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it is closed."""
-        connection = Connection(self, reader, writer)
+        connection = AgentConnection(self, reader, writer)
         self._connections.add(connection)
         try:
             await connection.run()
@@ -222,7 +222,7 @@ class Answering(Protocol):
         ...
 
 
-class Connection:
+class AgentConnection:
     """One bridge."""
 
     def __init__(self, server: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -230,7 +230,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._calls: dict[int, tuple[Call, asyncio.Task[None]]] = {}
-        self._crew = Crew()
+        self._crew = TaskSet()
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 
-from yunhe.agent.daemon.tasks import Crew
+from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.handles import read_all
 from yunhe.agent.protocol.refusals import CONFLICT, Refusal
 from yunhe.agent.protocol.streams import feed, open_pipes, open_terminal, pass_on
 from yunhe.agent.runs.environment import environment_of
-from yunhe.agent.runs.node import Node
+from yunhe.agent.runs.node import AgentNode
 
 
-async def run_command(node: Node, call: Call) -> None:
+async def run_command(node: AgentNode, call: Call) -> None:
     """Run the command of *call*; it ends when the caller leaves."""
     allocation = node.register.live(call.body["allocation_id"])
     claim = allocation.run.record("claim")
@@ -40,7 +40,7 @@ async def run_command(node: Node, call: Call) -> None:
         os.fchown(theirs[0], allocation.uid, -1)
     status_reader, status_writer = os.pipe()
     held = {status_reader, *ours}
-    crew = Crew()
+    crew = TaskSet()
     try:
         try:
             node.spawner.spawn("command", order, [status_writer, *theirs])

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Coroutine
 
 
-class Crew:
+class TaskSet:
     """Starts tasks, holds on to them, and ends those that are left."""
 
     def __init__(self) -> None:

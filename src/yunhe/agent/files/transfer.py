@@ -14,16 +14,16 @@ from yunhe.agent.protocol.handles import read_all
 from yunhe.agent.protocol.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
 from yunhe.agent.protocol.streams import pass_on, raise_refusal, receive_file
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.node import Node
+from yunhe.agent.runs.node import AgentNode
 from yunhe.agent.runs.register import PREPARING, Allocation
 
 ROOM_TO_KEEP_BYTES = 1024 * 1024
 
 
-class Files:
+class FileTransfers:
     """The verbs that move files."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AgentNode) -> None:
         self._node = node
         self._numbers = itertools.count()
         self._unpacking = asyncio.Lock()

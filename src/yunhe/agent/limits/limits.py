@@ -13,7 +13,7 @@ from yunhe.agent.limits.cgroup_v2 import GroupV2, open_subtree
 from yunhe.agent.limits.ungrouped import Ungrouped
 
 
-class Group(Protocol):
+class LimitGroup(Protocol):
     """The processes of one allocation and what they may use."""
 
     def create(self, cpu_millis: int, memory_mib: int) -> None:
@@ -77,7 +77,7 @@ class Group(Protocol):
         ...
 
 
-class Keeper:
+class LimitsBackend:
     """Makes groups below one parent that belongs to this agent alone."""
 
     def __init__(self, kind: str, paths: dict[str, str]) -> None:
@@ -103,7 +103,7 @@ class Keeper:
         """Return this keeper as plain values, for a wrapper to open the same groups."""
         return {"kind": self.kind, "paths": self.paths}
 
-    def group(self, name: str, *, ancestor: int = 0) -> Group:
+    def group(self, name: str, *, ancestor: int = 0) -> LimitGroup:
         """Return the group called *name*; without control groups its members are what descends from *ancestor*."""
         if self.kind == "v1":
             return GroupV1({controller: f"{path}/{name}" for controller, path in self.paths.items()})
@@ -132,21 +132,21 @@ def agent_name(root: str) -> str:
     return "yunhe-" + hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:12]
 
 
-def find_keeper(root: str, *, mountinfo: str = "/proc/self/mountinfo") -> Keeper:
+def find_backend(root: str, *, mountinfo: str = "/proc/self/mountinfo") -> LimitsBackend:
     """Return the best keeper there is for the agent that lives in *root*."""
     name = agent_name(root)
     v1, v2 = _mounts(mountinfo)
     if all(controller in v1 for controller in V1_REQUIRED):
         paths = {controller: f"{path}/{name}" for controller, path in v1.items()}
         if GroupV1(paths).try_parent():
-            return Keeper("v1", paths)
+            return LimitsBackend("v1", paths)
     if v2 is not None and open_subtree(v2, name):
         paths = {"unified": f"{v2}/{name}"}
         with open(f"{v2}/cgroup.controllers") as file:
             if "cpuset" in file.read().split():
                 paths["cpuset"] = f"{v2}/{name}"
-        return Keeper("v2", paths)
-    return Keeper("rlimits", {})
+        return LimitsBackend("v2", paths)
+    return LimitsBackend("rlimits", {})
 
 
 def _mounts(mountinfo: str) -> tuple[dict[str, str], str | None]:

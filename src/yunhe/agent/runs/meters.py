@@ -13,7 +13,7 @@ import os
 import struct
 from typing import Any, NamedTuple
 
-from yunhe.agent.limits.limits import Group
+from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.processes import io_bytes, read_stat
 from yunhe.agent.runtimes.wrapper import REAPED
 
@@ -36,7 +36,7 @@ class _Totals(NamedTuple):
     folded_ms: int
 
 
-class Sample(NamedTuple):
+class UsageSample(NamedTuple):
     """Counters at a moment."""
 
     clock_ms: int
@@ -67,7 +67,7 @@ class Meter:
         """Let go of the file."""
         self._page.close()
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: UsageSample) -> None:
         """Put *sample* into the ring and its memory into the integral; counters never go back."""
         totals = self._totals()
         last = self.last()
@@ -87,7 +87,7 @@ class Meter:
         peak_kib = max(totals.peak_kib, sample.memory_kib)
         self._set(totals._replace(taken=totals.taken + 1, peak_kib=peak_kib))
 
-    def finish(self, final: Sample, peak_kib: int | None) -> None:
+    def finish(self, final: UsageSample, peak_kib: int | None) -> None:
         """Add the counters of the end, once; a sample taken while they were being written may bear a later time."""
         last = self.last()
         more = last is not None and (final.cpu_us, *final[4:]) != (last.cpu_us, *last[4:])
@@ -102,13 +102,13 @@ class Meter:
         if peak_kib is not None and peak_kib > totals.peak_kib:
             self._set(totals._replace(peak_kib=peak_kib))
 
-    def last(self) -> Sample | None:
+    def last(self) -> UsageSample | None:
         """Return the newest sample."""
         taken = self._totals().taken
         return self._sample(taken - 1) if taken else None
 
-    def _sample(self, number: int) -> Sample:
-        return Sample(*_SAMPLE.unpack_from(self._page, _TOTALS.size + number % RING * _SAMPLE.size))
+    def _sample(self, number: int) -> UsageSample:
+        return UsageSample(*_SAMPLE.unpack_from(self._page, _TOTALS.size + number % RING * _SAMPLE.size))
 
     def totals(self) -> dict[str, int]:
         """Return the cumulative meters."""
@@ -144,7 +144,7 @@ class Meter:
         totals = self._totals()
         self._set(totals._replace(folded_ms=max(totals.folded_ms, until_ms)))
 
-    def _pending(self) -> list[Sample]:
+    def _pending(self) -> list[UsageSample]:
         """Return the last folded sample and every one since."""
         totals = self._totals()
         samples = [self._sample(number) for number in range(max(0, totals.taken - RING), totals.taken)]
@@ -157,7 +157,7 @@ class Meter:
         _TOTALS.pack_into(self._page, 0, *totals)
 
 
-def _integrate(totals: _Totals, last: Sample, sample: Sample) -> _Totals:
+def _integrate(totals: _Totals, last: UsageSample, sample: UsageSample) -> _Totals:
     between_ms = sample.clock_ms - last.clock_ms
     if between_ms > GAP_MS:
         held = min(last.memory_kib, sample.memory_kib) * between_ms
@@ -166,7 +166,7 @@ def _integrate(totals: _Totals, last: Sample, sample: Sample) -> _Totals:
     return totals._replace(memory_kib_ms=totals.memory_kib_ms + held)
 
 
-def _fold_minute(minute: int, samples: list[Sample]) -> dict[str, Any]:
+def _fold_minute(minute: int, samples: list[UsageSample]) -> dict[str, Any]:
     """Fold a minute; the first sample is the one before it and only tells where the counters stood."""
     sketch = [0] * BANDS
     highest = 0.0
@@ -191,7 +191,7 @@ def _fold_minute(minute: int, samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def read_use(group: Group, reaped_path: str) -> tuple[int, int]:
+def read_use(group: LimitGroup, reaped_path: str) -> tuple[int, int]:
     """Return cpu microseconds and resident KiB of a running allocation, up to now."""
     cpu_us = group.cpu_us()
     if cpu_us is None:
@@ -200,7 +200,7 @@ def read_use(group: Group, reaped_path: str) -> tuple[int, int]:
     return cpu_us, group.memory_kib()
 
 
-def read_io(group: Group, reaped_path: str) -> tuple[int, int]:
+def read_io(group: LimitGroup, reaped_path: str) -> tuple[int, int]:
     """Return bytes read and written by a running allocation, living and reaped processes together."""
     _, read_total, written_total = read_reaped(reaped_path)
     for pid in group.processes():

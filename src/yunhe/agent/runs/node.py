@@ -8,10 +8,10 @@ import signal
 import time
 from typing import Any, Callable, NamedTuple
 
-from yunhe.agent.daemon.machine import Declared, Machine
+from yunhe.agent.daemon.machine import DeclaredMachine, Machine
 from yunhe.agent.daemon.spawner import Spawner
 from yunhe.agent.failpoints import reach
-from yunhe.agent.limits.limits import Group, agent_name, find_keeper
+from yunhe.agent.limits.limits import LimitGroup, agent_name, find_backend
 from yunhe.agent.protocol.refusals import CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import environment_of
@@ -34,19 +34,19 @@ NEVER = {
 DEFAULT_LOG_BYTES = 64 * 1024 * 1024
 
 
-class Settings(NamedTuple):
+class AgentSettings(NamedTuple):
     """What a daemon is started with."""
 
     root: str
-    declared: Declared
+    declared: DeclaredMachine
     first_uid: int
     uid_count: int
 
 
-class Node:
+class AgentNode:
     """Everything the daemon knows, and every command it takes."""
 
-    def __init__(self, settings: Settings, spawner: Spawner) -> None:
+    def __init__(self, settings: AgentSettings, spawner: Spawner) -> None:
         self.root = settings.root
         self.runs = os.path.join(self.root, "runs")
         self.trash = os.path.join(self.root, "trash")
@@ -64,8 +64,8 @@ class Node:
         self.users = Users(os.path.join(self.root, "users.json"), settings.first_uid, settings.uid_count)
         self.register = Register(journal, self.runs)
         self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
-        self.keeper = find_keeper(self.root)
-        self.engine = containers.Engine(agent_name(self.root))
+        self.keeper = find_backend(self.root)
+        self.engine = containers.ContainerEngine(agent_name(self.root))
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
         self.busy: set[str] = set()
@@ -77,7 +77,7 @@ class Node:
         self.on_stray: Callable[[str], None] = lambda _name: None
         """Told of an allocation whose container, if there is one, nobody else will remove."""
 
-    def group(self, allocation: Allocation) -> Group:
+    def group(self, allocation: Allocation) -> LimitGroup:
         """Return the processes of *allocation*."""
         return self.keeper.group(allocation.id, ancestor=int(allocation.start.get("pid", 0)))
 

@@ -10,8 +10,8 @@ from typing import Any
 from yunhe.agent.failpoints import reach
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import end_of_log
-from yunhe.agent.runs.meters import Meter, Sample, read_io, read_use
-from yunhe.agent.runs.node import Node, identity_of
+from yunhe.agent.runs.meters import Meter, UsageSample, read_io, read_use
+from yunhe.agent.runs.node import AgentNode, identity_of
 from yunhe.agent.runs.processes import boot_id, is_alive
 from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, RUNNING, STARTING, UNKNOWN, Allocation
 from yunhe.agent.runtimes.wrapper import clock_ms
@@ -20,10 +20,10 @@ IO_EVERY_TICKS = 5
 LOW_DISK_BYTES = 256 * 1024 * 1024
 
 
-class Watch:
+class RunWatch:
     """Follows every allocation of a node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AgentNode) -> None:
         self._node = node
         self._ticks = 0
 
@@ -156,7 +156,7 @@ class Watch:
         if "pid" in allocation.start and allocation.meter and allocation.meter.last() is None:
             began = allocation.start
             wall_ms = int(began["started_at"] * 1000)
-            allocation.meter.add(Sample(began["started_clock_ms"], wall_ms, 0, 0, 0, 0))
+            allocation.meter.add(UsageSample(began["started_clock_ms"], wall_ms, 0, 0, 0, 0))
 
     def sample_early(self, allocation: Allocation) -> None:
         """Take a sample of what may be over before the next tick."""
@@ -174,7 +174,7 @@ class Watch:
             io = read_io(group, reaped) if last is None or self._ticks % IO_EVERY_TICKS == 0 else last[4:]
         except OSError:
             return  # the group went away meanwhile: the exit record has the final counters
-        allocation.meter.add(Sample(clock_ms(), int(time.time() * 1000), *use, *io))
+        allocation.meter.add(UsageSample(clock_ms(), int(time.time() * 1000), *use, *io))
         allocation.meter.raise_peak(peak_kib)
         allocation.totals = allocation.meter.totals()
 
@@ -186,7 +186,7 @@ class Watch:
         if meter is not None and "cpu_us" in ended:
             last = meter.last()
             near = last is not None and ended["ended_clock_ms"] - last.clock_ms <= 1500
-            final = Sample(
+            final = UsageSample(
                 ended["ended_clock_ms"],
                 int(ended["ended_at"] * 1000),
                 ended["cpu_us"],

@@ -11,7 +11,7 @@ import signal
 import termios
 from typing import Any
 
-from yunhe.agent.limits.limits import Keeper
+from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.environment import PATH
 from yunhe.agent.runs.processes import Identity, kill_descendants
 from yunhe.agent.runs.users import adopt_orphans, become
@@ -63,7 +63,7 @@ def _become_command(order: dict[str, Any], inside: Inside | None, input_end: int
     os.setsid()
     if order["tty"]:
         fcntl.ioctl(input_end, termios.TIOCSCTTY, 0)
-    keeper = Keeper(order["keeper"]["kind"], order["keeper"]["paths"])
+    keeper = LimitsBackend(order["keeper"]["kind"], order["keeper"]["paths"])
     keeper.group(order["allocation_id"]).join()
     os.dup2(input_end, 0)
     os.dup2(output_end, 1)

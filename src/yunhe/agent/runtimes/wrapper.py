@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from yunhe.agent.failpoints import reach
-from yunhe.agent.limits.limits import Keeper
+from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import LogWriter
 from yunhe.agent.runs.processes import Identity, identify, is_alive, signal_all
@@ -44,7 +44,7 @@ class Wrapper:
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
         self._run = Run(order["runs"], order["allocation_id"])
-        keeper = Keeper(order["keeper"]["kind"], order["keeper"]["paths"])
+        keeper = LimitsBackend(order["keeper"]["kind"], order["keeper"]["paths"])
         self._group = keeper.group(self._run.id, ancestor=os.getpid())
         self._log = LogWriter(self._run.log, order["log_limit_bytes"])
         self._log_end, self._task_end = os.pipe()
@@ -369,13 +369,13 @@ class Wrapper:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
             line.setblocking(False)
             try:
-                with Directory(self._order["root"]) as root:
+                with ShortPath(self._order["root"]) as root:
                     line.sendto(self._run.id.encode(), f"{root}/events.sock")
             except OSError:
                 return
 
 
-class Directory:
+class ShortPath:
     """A short path to a directory, for socket names that must not be longer than 107 bytes."""
 
     def __init__(self, path: str) -> None:

@@ -31,7 +31,7 @@ class Cell(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class TableRow(msgspec.Struct, frozen=True):
     """One row of Table 1: a method, or the requirement a plan was made for."""
 
     name: str
@@ -92,10 +92,12 @@ def fca_clusters() -> tuple[tuple[str, ...], ...]:
     return fast_clusters(names, paper.dependency_links())
 
 
-def table_1() -> tuple[Row, ...]:
+def table_1() -> tuple[TableRow, ...]:
     """Return all 40 cells of Table 1."""
     return tuple(
-        Row(name, tuple(_cell(name, a, text) for a, text in zip(paper.AVAILABILITIES, printed, strict=True)))
+        TableRow(
+            name, tuple(_cell(name, a, text) for a, text in zip(paper.AVAILABILITIES, printed, strict=True))
+        )
         for name, printed in paper.TABLE_1.items()
     )
 

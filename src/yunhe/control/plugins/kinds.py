@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from yunhe.control.plugins.in_process import InProcess
 from yunhe.control.plugins.model import PoolSpec
-from yunhe.control.plugins.registry import Registry, Where
+from yunhe.control.plugins.registry import CallAddress, Registry
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError
 from yunhe.kernel.validation import nearest
 
-Remote = Callable[[Manifest, Callable[[], Where]], Kind]
+Remote = Callable[[Manifest, Callable[[], CallAddress]], Kind]
 """Makes the kind whose calls go to a plugin's process; where that is now, it asks at every call."""
 
 
@@ -46,7 +46,7 @@ class Kinds:
             self._made[name] = (instance.manifest.version, kind)
         return kind
 
-    def _where(self, name: str) -> Where:
+    def _where(self, name: str) -> CallAddress:
         instance = self._registry.active(name)
         if instance is None:
             raise self.silence(name)

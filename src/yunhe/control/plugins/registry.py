@@ -12,7 +12,7 @@ import msgspec
 
 from yunhe.control.plugins import registry_store as store
 from yunhe.control.plugins.model import Heartbeat, InstanceState, PluginInstance, Registration
-from yunhe.control.plugins.registry_store import Instance
+from yunhe.control.plugins.registry_store import RegisteredInstance
 from yunhe.infrastructure.contract.manifest import Manifest, check_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError
@@ -33,7 +33,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class CallAddress:
     """How an instance is called."""
 
     address: str
@@ -50,7 +50,7 @@ class Registry:
         self._clock = clock
         self._reserved = reserved
         self._began_at = clock()
-        self._instances: dict[Key, Instance] = {}
+        self._instances: dict[Key, RegisteredInstance] = {}
         self._heard_at: dict[Key, float] = {}
         self._unwritten: dict[Key, float] = {}
         self._read_at = 0.0
@@ -78,7 +78,7 @@ class Registry:
         state = InstanceState.ACTIVE if is_chosen else InstanceState.SUPERSEDED
         return Heartbeat(HEARTBEAT_S, state, is_new)
 
-    def _admit(self, key: Key, registration: Registration, now: float) -> Instance:
+    def _admit(self, key: Key, registration: Registration, now: float) -> RegisteredInstance:
         plugin, instance = key
         manifest = self.checked_manifest(registration.manifest, f"Plugin {plugin}")
         problems = [
@@ -95,7 +95,7 @@ class Registry:
             raise InvalidInputError(
                 f"Plugin {plugin} cannot be registered.", remedy="Correct each field.", fields=tuple(problems)
             )
-        return Instance(
+        return RegisteredInstance(
             plugin=plugin,
             instance=instance,
             manifest=manifest,
@@ -190,7 +190,7 @@ class Registry:
         """Return every plugin that has an instance, silent or not."""
         return {plugin for (plugin, _), one in self._instances.items() if not one.dismissed}
 
-    def active(self, plugin: str) -> Instance | None:
+    def active(self, plugin: str) -> RegisteredInstance | None:
         """Return the instance that is called: of those that answer the newest version, then the newest registration."""
         return max(
             (one for one in self._of(plugin) if self.is_alive(one)),
@@ -205,11 +205,11 @@ class Registry:
         )
         return None if chosen is None else chosen.manifest
 
-    def where(self, instance: Instance) -> Where:
+    def where(self, instance: RegisteredInstance) -> CallAddress:
         """Return how to call an instance."""
-        return Where(instance.address, instance.certificate, self._vault.open(instance.sealed_token))
+        return CallAddress(instance.address, instance.certificate, self._vault.open(instance.sealed_token))
 
-    def is_alive(self, instance: Instance) -> bool:
+    def is_alive(self, instance: RegisteredInstance) -> bool:
         """Return whether an instance was heard of lately; one that nobody could hear, because we were not there, is."""
         heard_at = max(self._heard(instance.plugin, instance.instance), self._began_at)
         return self._clock() - heard_at < OFFLINE_AFTER_S
@@ -223,7 +223,7 @@ class Registry:
         """Return a plugin's instances as people see them."""
         chosen = self.active(plugin)
 
-        def state(one: Instance) -> InstanceState:
+        def state(one: RegisteredInstance) -> InstanceState:
             if one is chosen:
                 return InstanceState.ACTIVE
             return InstanceState.SUPERSEDED if self.is_alive(one) else InstanceState.OFFLINE
@@ -240,7 +240,7 @@ class Registry:
             for one in sorted(self._of(plugin), key=lambda one: one.registered_at)
         )
 
-    def _of(self, plugin: str) -> list[Instance]:
+    def _of(self, plugin: str) -> list[RegisteredInstance]:
         return [one for (name, _), one in self._instances.items() if name == plugin and not one.dismissed]
 
     def _heard(self, plugin: str, instance: str) -> float:

@@ -43,7 +43,7 @@ PROCESSES = sa.Table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class RegisteredInstance:
     """A process of a plugin that has registered."""
 
     plugin: str
@@ -87,11 +87,11 @@ def read_heartbeats(connection: Connection) -> dict[tuple[str, str], tuple[float
     }
 
 
-def read_instances(connection: Connection, keys: set[tuple[str, str]]) -> list[Instance]:
+def read_instances(connection: Connection, keys: set[tuple[str, str]]) -> list[RegisteredInstance]:
     """Return these instances whole."""
     which = sa.tuple_(INSTANCES.c.plugin, INSTANCES.c.instance).in_(sorted(keys))
     return [
-        Instance(
+        RegisteredInstance(
             plugin=row.plugin,
             instance=row.instance,
             manifest=msgspec.json.decode(row.manifest, type=Manifest),
@@ -106,7 +106,7 @@ def read_instances(connection: Connection, keys: set[tuple[str, str]]) -> list[I
     ]
 
 
-def write_instance(connection: Connection, instance: Instance, now: float) -> None:
+def write_instance(connection: Connection, instance: RegisteredInstance, now: float) -> None:
     """Keep a registration in place of an older one of the same instance."""
     forget_instance(connection, instance.plugin, instance.instance)
     connection.execute(

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessSettings:
     """What processes are started with."""
 
     host: str
@@ -57,7 +57,7 @@ class Supervisor:
     """Tends the processes of this machine."""
 
     def __init__(
-        self, database: Database, registry: Registry, vault: Vault, clock: Clock, around: Surroundings
+        self, database: Database, registry: Registry, vault: Vault, clock: Clock, around: ProcessSettings
     ) -> None:
         self._database = database
         self._registry = registry

@@ -23,7 +23,7 @@ from yunhe.entrypoints.api.routes import (
     uploads,
 )
 from yunhe.runtime.platform import Platform
-from yunhe.runtime.settings import Role
+from yunhe.runtime.settings import ProcessRole
 
 BODY_LIMIT_BYTES = 16 * 1024 * 1024
 """The largest JSON body; a batch of ten thousand small tasks fits."""
@@ -31,7 +31,7 @@ BODY_LIMIT_BYTES = 16 * 1024 * 1024
 
 def create_app(of: Platform) -> Litestar:
     """Return the API of one process; ``state.stopping`` set ends its streams."""
-    worker = of.settings.role is Role.WORKER
+    worker = of.settings.role is ProcessRole.WORKER
     routes: list[ControllerRouterHandler] = [platform.router]
     if not worker:
         routes += [

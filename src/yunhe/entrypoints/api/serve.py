@@ -55,7 +55,7 @@ def _is_loopback(host: str) -> bool:
 async def _serve(settings: Settings, start: Start) -> None:
     listening = listen(settings)
     async with start(settings) as platform:
-        server = Server(create_app(platform), settings)
+        server = ApiServer(create_app(platform), settings)
         async with anyio.create_task_group() as group:
             group.start_soon(stop_on_signal, server)
             await server.serve(sockets=[listening])
@@ -79,14 +79,14 @@ def listen(settings: Settings) -> socket.socket:
     return listening
 
 
-async def stop_on_signal(server: "Server") -> None:
+async def stop_on_signal(server: "ApiServer") -> None:
     """Let SIGTERM or SIGINT end *server*."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             server.should_exit = True
 
 
-class Server(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """uvicorn that ends our streams when it stops, and leaves signals to us."""
 
     def __init__(self, app: Litestar, settings: Settings) -> None:

@@ -14,10 +14,10 @@ import msgspec
 from yunhe.control.plugins.model import Check, ExecRequest, Plugin, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.awaiting import AwaitingTransport
-from yunhe.entrypoints.client.connection import Connection, query
+from yunhe.entrypoints.client.connection import ApiConnection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
 from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
-from yunhe.entrypoints.client.transport import Address, Call, Transport
+from yunhe.entrypoints.client.transport import Address, ApiCall, Transport
 from yunhe.entrypoints.wire import (
     Batch,
     Jobs,
@@ -29,7 +29,7 @@ from yunhe.entrypoints.wire import (
     NewProject,
     NewRole,
     PluginFolder,
-    Plugins,
+    PluginList,
     Pools,
     PriceTerms,
     Projects,
@@ -85,7 +85,7 @@ class AsyncClient:
         transport: Transport | None = None,
     ) -> None:
         self._address = Address(url.rstrip("/"), key, verify)
-        self._connection = Connection(
+        self._connection = ApiConnection(
             transport or AwaitingTransport(self._address), self._address.url, patience_s
         )
 
@@ -197,12 +197,12 @@ class AsyncClient:
 
     async def outputs(self, job_id: str, to_path: Path) -> int:
         """Write what a job left as outputs to *to_path*, a gzip-compressed tar; return its size in bytes."""
-        return await self._download(Call(method="GET", path=f"{_job(job_id)}/outputs"), to_path)
+        return await self._download(ApiCall(method="GET", path=f"{_job(job_id)}/outputs"), to_path)
 
     async def files(self, job_id: str, paths: Iterable[str], to_path: Path) -> int:
         """Write files of a running job to *to_path*, a gzip-compressed tar; return its size in bytes."""
         which = query(path=tuple(paths))
-        return await self._download(Call(method="GET", path=f"{_job(job_id)}/files", query=which), to_path)
+        return await self._download(ApiCall(method="GET", path=f"{_job(job_id)}/files", query=which), to_path)
 
     def exec(self, job_id: str, request: ExecRequest) -> AbstractAsyncContextManager[ExecStream]:
         """Run a command beside a running job; leaving the block ends it."""
@@ -212,10 +212,10 @@ class AsyncClient:
         """Send an archive, unless the project has it already."""
         path = f"{_project(project)}/uploads/{archive.digest}"
         try:
-            async with self._connection.open(Call(method="HEAD", path=path)) as answer:
+            async with self._connection.open(ApiCall(method="HEAD", path=path)) as answer:
                 return BlobId(answer.headers["yunhe-blob-id"])
         except NotFoundError:
-            call = Call(
+            call = ApiCall(
                 method="PUT", path=path, file=archive.path, headers={"Content-Type": "application/gzip"}
             )
             return (await self._connection.ask(call, Uploaded)).blob_id
@@ -245,12 +245,12 @@ class AsyncClient:
 
     async def drain_pool(self, pool: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or take it again."""
-        call = Call(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
+        call = ApiCall(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
         return await self._connection.ask(call, Pool, repeatable=True)
 
     async def cordon_node(self, pool: str, node: str, *, on: bool = True) -> Pool:
         """Take no new work on one node of a pool, or take it again."""
-        call = Call(method="POST", path=f"{_pool(pool)}/nodes/{_part(node)}/cordon", query=query(on=on))
+        call = ApiCall(method="POST", path=f"{_pool(pool)}/nodes/{_part(node)}/cordon", query=query(on=on))
         return await self._connection.ask(call, Pool, repeatable=True)
 
     async def graph(self, pool: str = "") -> ResourceGraph:
@@ -259,7 +259,7 @@ class AsyncClient:
 
     async def plugins(self) -> tuple[Plugin, ...]:
         """Return every plugin, in process or not."""
-        return (await self._get("/v1/plugins", Plugins)).plugins
+        return (await self._get("/v1/plugins", PluginList)).plugins
 
     async def plugin(self, name: str) -> Plugin:
         """Return one plugin."""
@@ -272,11 +272,11 @@ class AsyncClient:
     async def remove_plugin(self, name: str, *, force: bool = False) -> None:
         """Call a plugin no more; refused while pools are of its kind, unless *force*."""
         path = f"/v1/plugins/{_part(name)}"
-        await self._connection.read(Call(method="DELETE", path=path, query=query(force=force)))
+        await self._connection.read(ApiCall(method="DELETE", path=path, query=query(force=force)))
 
     async def remove_pool(self, pool: str, *, force: bool = False) -> None:
         """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
-        await self._connection.read(Call(method="DELETE", path=_pool(pool), query=query(force=force)))
+        await self._connection.read(ApiCall(method="DELETE", path=_pool(pool), query=query(force=force)))
 
     async def prices(self, pool: str) -> PriceList:
         """Return what a pool charges now."""
@@ -307,7 +307,9 @@ class AsyncClient:
 
     async def remove_member(self, project: str, user: str) -> None:
         """Take a user out of a project."""
-        await self._connection.read(Call(method="DELETE", path=f"{_project(project)}/members/{_part(user)}"))
+        await self._connection.read(
+            ApiCall(method="DELETE", path=f"{_project(project)}/members/{_part(user)}")
+        )
 
     async def secrets(self, project: str) -> tuple[SecretInfo, ...]:
         """Return the names of a project's secrets."""
@@ -319,7 +321,9 @@ class AsyncClient:
 
     async def delete_secret(self, project: str, name: str) -> None:
         """Forget a secret."""
-        await self._connection.read(Call(method="DELETE", path=f"{_project(project)}/secrets/{_part(name)}"))
+        await self._connection.read(
+            ApiCall(method="DELETE", path=f"{_project(project)}/secrets/{_part(name)}")
+        )
 
     async def keys(self) -> tuple[Key, ...]:
         """Return one's own keys; an admin of the platform sees all."""
@@ -332,7 +336,7 @@ class AsyncClient:
 
     async def revoke_key(self, key_id: str) -> Key:
         """End a key."""
-        return await self._connection.ask(Call(method="DELETE", path=f"/v1/keys/{_part(key_id)}"), Key)
+        return await self._connection.ask(ApiCall(method="DELETE", path=f"/v1/keys/{_part(key_id)}"), Key)
 
     async def audit(self, *, page: int = PAGE) -> AsyncGenerator[AuditEntry, None]:
         """Yield the audit log, newest first."""
@@ -366,7 +370,7 @@ class AsyncClient:
         """Yield the ledger from its first line; the content of other projects' entries is masked."""
         decoder = msgspec.json.Decoder(LedgerEntry | MaskedEntry)
         pending = b""
-        call = Call(method="GET", path="/v1/ledger", query=query(project=project))
+        call = ApiCall(method="GET", path="/v1/ledger", query=query(project=project))
         async with self._connection.open(call) as answer:
             async for chunk in answer.chunks():
                 *lines, pending = (pending + chunk).split(b"\n")
@@ -376,15 +380,15 @@ class AsyncClient:
     # -- how ---------------------------------------------------------------------------------------------------------
 
     async def _get(self, path: str, kind: type[T], which: tuple[tuple[str, str], ...] = ()) -> T:
-        return await self._connection.ask(Call(method="GET", path=path, query=which), kind)
+        return await self._connection.ask(ApiCall(method="GET", path=path, query=which), kind)
 
     async def _put(self, path: str, value: object, kind: type[T]) -> T:
         return await self._connection.ask(
-            Call(method="PUT", path=path, body=msgspec.json.encode(value)), kind
+            ApiCall(method="PUT", path=path, body=msgspec.json.encode(value)), kind
         )
 
     async def _create(self, path: str, value: object, kind: type[T], key: str) -> T:
-        call = Call(
+        call = ApiCall(
             method="POST",
             path=path,
             body=msgspec.json.encode(value),
@@ -392,7 +396,7 @@ class AsyncClient:
         )
         return await self._connection.ask(call, kind, repeatable=True)
 
-    async def _download(self, call: Call, to_path: Path) -> int:
+    async def _download(self, call: ApiCall, to_path: Path) -> int:
         size = 0
         async with self._connection.open(call) as answer:
             with to_path.open("wb") as target:
@@ -400,7 +404,7 @@ class AsyncClient:
                     size += target.write(chunk)
         return size
 
-    async def _checks(self, call: Call, last: str, kind: type[T]) -> AsyncGenerator[Check | T, None]:
+    async def _checks(self, call: ApiCall, last: str, kind: type[T]) -> AsyncGenerator[Check | T, None]:
         async with aclosing(self._connection.events(call)) as events:
             async for event in events:
                 if event.name == "check":
@@ -409,8 +413,8 @@ class AsyncClient:
                     yield msgspec.json.decode(event.data, type=kind)
 
 
-def _post(path: str, value: object = None) -> Call:
-    return Call(method="POST", path=path, body=None if value is None else msgspec.json.encode(value))
+def _post(path: str, value: object = None) -> ApiCall:
+    return ApiCall(method="POST", path=path, body=None if value is None else msgspec.json.encode(value))
 
 
 def _part(text: str) -> str:

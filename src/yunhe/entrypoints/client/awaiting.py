@@ -13,7 +13,7 @@ from yunhe.entrypoints.client.transport import (
     SILENCE_S,
     Address,
     Answer,
-    Call,
+    ApiCall,
     NoConnectionError,
     TransportError,
 )
@@ -37,7 +37,7 @@ class AwaitingTransport:
         )
 
     @asynccontextmanager
-    async def send(self, call: Call, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
+    async def send(self, call: ApiCall, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
         """Send *call*; the answer's body is read inside the block."""
         import httpx  # noqa: PLC0415 - loaded by now
 

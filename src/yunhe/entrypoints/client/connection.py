@@ -11,7 +11,7 @@ from yunhe.entrypoints.client.errors import error_of, unreachable
 from yunhe.entrypoints.client.sse import ServerEvent, parse_events
 from yunhe.entrypoints.client.transport import (
     Answer,
-    Call,
+    ApiCall,
     NoConnectionError,
     Transport,
     TransportError,
@@ -24,7 +24,7 @@ LONGEST_PAUSE_S = 5.0
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 
-class Patience:
+class RetryPolicy:
     """How long to keep trying, and how long to pause before the next try."""
 
     def __init__(self, budget_s: float) -> None:
@@ -41,7 +41,7 @@ class Patience:
         return pause_s
 
 
-class Connection:
+class ApiConnection:
     """A server, reached over a transport."""
 
     def __init__(self, transport: Transport, url: str, patience_s: float) -> None:
@@ -49,22 +49,22 @@ class Connection:
         self.url = url
         self._patience_s = patience_s
 
-    async def ask(self, call: Call, kind: type[T], *, repeatable: bool = False) -> T:
+    async def ask(self, call: ApiCall, kind: type[T], *, repeatable: bool = False) -> T:
         """Send *call* and return its answer as *kind*."""
         body = await self.read(call, repeatable=repeatable)
         return msgspec.json.decode(body, type=kind)
 
-    async def read(self, call: Call, *, repeatable: bool = False) -> bytes:
+    async def read(self, call: ApiCall, *, repeatable: bool = False) -> bytes:
         """Send *call* and return the body of its answer."""
         async with self.open(call, repeatable=repeatable) as answer:
             return await answer.read()
 
     @asynccontextmanager
     async def open(
-        self, call: Call, *, repeatable: bool = False, stream: bool = False
+        self, call: ApiCall, *, repeatable: bool = False, stream: bool = False
     ) -> AsyncGenerator[Answer, None]:
         """Send *call* until it is answered, as often as that is safe; the body is read inside the block."""
-        patience = Patience(self._patience_s)
+        patience = RetryPolicy(self._patience_s)
         while True:
             sending = self.transport.send(call, stream=stream)
             try:
@@ -91,7 +91,7 @@ class Connection:
                 raise refusal
             await self.transport.sleep(pause_s)
 
-    async def events(self, call: Call) -> AsyncGenerator[ServerEvent, None]:
+    async def events(self, call: ApiCall) -> AsyncGenerator[ServerEvent, None]:
         """Yield the server-sent events of one answer; a connection that drops raises ``ServerUnreachableError``."""
         async with self.open(call, stream=True) as answer, aclosing(parse_events(answer.chunks())) as events:
             async for event in events:

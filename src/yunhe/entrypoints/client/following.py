@@ -5,9 +5,9 @@ from contextlib import aclosing
 
 import msgspec
 
-from yunhe.entrypoints.client.connection import FIRST_PAUSE_S, Connection, Patience, query
+from yunhe.entrypoints.client.connection import FIRST_PAUSE_S, ApiConnection, RetryPolicy, query
 from yunhe.entrypoints.client.errors import ServerUnreachableError
-from yunhe.entrypoints.client.transport import Call
+from yunhe.entrypoints.client.transport import ApiCall
 from yunhe.scheduling.orchestration.jobs.model import Job, LogPiece
 from yunhe.scheduling.orchestration.jobs.states import FINAL
 
@@ -15,16 +15,18 @@ FOLLOW_PATIENCE_S = 60.0
 """How long a stream is taken up again while the server does not answer: a restart fits."""
 
 
-async def follow_changes(connection: Connection, job_path: str) -> AsyncGenerator[Job, None]:
+async def follow_changes(connection: ApiConnection, job_path: str) -> AsyncGenerator[Job, None]:
     """Yield a job now and whenever it changes, until it has ended."""
     last: Job | None = None
-    patience = Patience(FOLLOW_PATIENCE_S)
+    patience = RetryPolicy(FOLLOW_PATIENCE_S)
     while last is None or last.state not in FINAL:
         try:
-            async with aclosing(connection.events(Call(method="GET", path=f"{job_path}/events"))) as events:
+            async with aclosing(
+                connection.events(ApiCall(method="GET", path=f"{job_path}/events"))
+            ) as events:
                 async for event in events:
                     job = msgspec.json.decode(event.data, type=Job)
-                    patience = Patience(FOLLOW_PATIENCE_S)
+                    patience = RetryPolicy(FOLLOW_PATIENCE_S)
                     if job != last:
                         last = job
                         yield job
@@ -35,13 +37,13 @@ async def follow_changes(connection: Connection, job_path: str) -> AsyncGenerato
 
 
 async def follow_logs(
-    connection: Connection, job_path: str, attempt: int, offset: int
+    connection: ApiConnection, job_path: str, attempt: int, offset: int
 ) -> AsyncGenerator[LogPiece, None]:
     """Yield output as it comes, until the job has ended and all is read."""
     place = _Place(attempt, offset)
-    patience = Patience(FOLLOW_PATIENCE_S)
+    patience = RetryPolicy(FOLLOW_PATIENCE_S)
     while True:
-        call = Call(method="GET", path=f"{job_path}/logs", query=(*place.query(), ("follow", "true")))
+        call = ApiCall(method="GET", path=f"{job_path}/logs", query=(*place.query(), ("follow", "true")))
         try:
             async with aclosing(connection.events(call)) as events:
                 async for event in events:
@@ -50,7 +52,7 @@ async def follow_logs(
                     if event.name == "log":
                         piece = msgspec.json.decode(event.data, type=LogPiece)
                         place.move(piece.attempt, piece.offset + len(piece.data))
-                        patience = Patience(FOLLOW_PATIENCE_S)
+                        patience = RetryPolicy(FOLLOW_PATIENCE_S)
                         yield piece
             await connection.transport.sleep(FIRST_PAUSE_S)  # it ended early: the server is stopping
         except ServerUnreachableError as error:
@@ -58,12 +60,12 @@ async def follow_logs(
 
 
 async def read_logs(
-    connection: Connection, job_path: str, attempt: int, offset: int
+    connection: ApiConnection, job_path: str, attempt: int, offset: int
 ) -> AsyncGenerator[LogPiece, None]:
     """Yield the output there is now."""
     place = _Place(attempt, offset)
     while True:
-        call = Call(method="GET", path=f"{job_path}/logs", query=place.query())
+        call = ApiCall(method="GET", path=f"{job_path}/logs", query=place.query())
         async with connection.open(call) as answer:
             data = await answer.read()
             attempt, offset = (int(answer.headers[name]) for name in ("yunhe-attempt", "yunhe-next-offset"))
@@ -88,7 +90,7 @@ class _Place:
         return query(attempt=self._attempt, offset=self._offset, onward=self._onward)
 
 
-async def _pause(connection: Connection, patience: Patience, error: ServerUnreachableError) -> None:
+async def _pause(connection: ApiConnection, patience: RetryPolicy, error: ServerUnreachableError) -> None:
     """Wait before a stream is taken up again, or give up."""
     pause_s = patience.next_pause_s()
     if pause_s is None:

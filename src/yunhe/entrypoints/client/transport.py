@@ -82,7 +82,7 @@ class Address(msgspec.Struct, frozen=True):
         return context
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request, before anything is sent."""
 
     method: str
@@ -128,7 +128,7 @@ class Answer(Protocol):
 class Transport(Protocol):
     """Sends calls; what goes wrong on the way is a ``TransportError``."""
 
-    def send(self, call: Call, *, stream: bool = False) -> AbstractAsyncContextManager[Answer]:
+    def send(self, call: ApiCall, *, stream: bool = False) -> AbstractAsyncContextManager[Answer]:
         """Send *call*; the answer's body is read inside the block."""
         ...
 

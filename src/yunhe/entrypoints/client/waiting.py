@@ -17,7 +17,7 @@ from yunhe.entrypoints.client.transport import (
     SILENCE_S,
     Address,
     Answer,
-    Call,
+    ApiCall,
     NoConnectionError,
     TransportError,
     run,
@@ -31,7 +31,7 @@ class _Idle(NamedTuple):
     since_s: float
 
 
-class Knock(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """What a server says of itself to whoever asks without a key."""
 
     status: int
@@ -39,14 +39,14 @@ class Knock(NamedTuple):
     body: bytes
 
 
-def knock(url: str, *, verify: bool | str = True, direct: bool = False) -> Knock:
+def probe(url: str, *, verify: bool | str = True, direct: bool = False) -> ProbeAnswer:
     """Ask once whether the server at *url* is ready; raise a ``TransportError`` when it does not answer soon."""
     return run(_knock(WaitingTransport(Address(url, verify=verify), answer_s=KNOCK_S, direct=direct)))
 
 
-async def _knock(transport: "WaitingTransport") -> Knock:
-    async with transport.send(Call(method="GET", path="/ready")) as answer:
-        heard = Knock(answer.status, answer.headers, await answer.read())
+async def _knock(transport: "WaitingTransport") -> ProbeAnswer:
+    async with transport.send(ApiCall(method="GET", path="/ready")) as answer:
+        heard = ProbeAnswer(answer.status, answer.headers, await answer.read())
     await transport.close()
     return heard
 
@@ -63,7 +63,7 @@ class WaitingTransport:
         self._idle: list[_Idle] = []
 
     @asynccontextmanager
-    async def send(self, call: Call, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
+    async def send(self, call: ApiCall, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
         """Send *call*; the answer's body is read inside the block."""
         connection = self._connection()
         answer: _WaitedAnswer | None = None
@@ -114,7 +114,7 @@ class WaitingTransport:
         return connection
 
     def _exchange(
-        self, connection: HTTPConnection, call: Call, body: bytes | BinaryIO | None
+        self, connection: HTTPConnection, call: ApiCall, body: bytes | BinaryIO | None
     ) -> HTTPResponse:
         path = self._parts.path.rstrip("/") + call.path
         target = f"{path}?{urlencode(call.query)}" if call.query else path
@@ -167,7 +167,7 @@ class _WaitedAnswer:
         return chunk
 
 
-def _body(call: Call) -> AbstractContextManager[bytes | BinaryIO | None]:
+def _body(call: ApiCall) -> AbstractContextManager[bytes | BinaryIO | None]:
     return nullcontext(call.body) if call.file is None else call.file.open("rb")
 
 

@@ -28,7 +28,7 @@ BY_HOUR_BINS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EstimateRequest:
     """What is asked of an estimator: the stated probability of overload on a host of some capacity."""
 
     stated: float
@@ -40,19 +40,19 @@ class Estimator:
     """A rule for how much a host needs."""
 
     name: str
-    demand: Callable[[History, Question], float]
+    demand: Callable[[History, EstimateRequest], float]
     """Cores that the group exceeds with the stated probability."""
-    load: Callable[[History, Question], Load]
+    load: Callable[[History, EstimateRequest], Load]
     """What each instance adds to a host: the same rule, as the packer tests it."""
 
 
 def fixed_ratio(ratio: float) -> Estimator:
     """Return: so many requested cores for each real one, whatever they do. What most clouds sell."""
 
-    def demand(group: History, _: Question) -> float:
+    def demand(group: History, _: EstimateRequest) -> float:
         return float(group.request.sum()) / ratio
 
-    def load(history: History, _: Question) -> Load:
+    def load(history: History, _: EstimateRequest) -> Load:
         return Load(_size(history), weights=_size(history) / ratio)
 
     return Estimator(f"fixed {ratio:g}x", demand, load)
@@ -65,10 +65,10 @@ def sum_of_percentiles(percentile: float) -> Estimator:
         ordered = np.sort(thousandths(history.series), axis=1)
         return ordered[:, -1 - allowed_slots(history.slots, percentile)] / MILLI
 
-    def demand(group: History, _: Question) -> float:
+    def demand(group: History, _: EstimateRequest) -> float:
         return float(each(group).sum())
 
-    def load(history: History, _: Question) -> Load:
+    def load(history: History, _: EstimateRequest) -> Load:
         return Load(_size(history), weights=each(history)[None, :])
 
     return Estimator(f"sum of p{100 * percentile:g}", demand, load)
@@ -80,14 +80,14 @@ def aligned(level: float | None = None) -> Estimator:
     Whatever makes instances peak together is in the data, so nothing is assumed about independence.
     """
 
-    def allowed(history: History, question: Question) -> int:
+    def allowed(history: History, question: EstimateRequest) -> int:
         return allowed_slots(history.slots, 1 - question.stated if level is None else level)
 
-    def demand(group: History, question: Question) -> float:
+    def demand(group: History, question: EstimateRequest) -> float:
         together = np.sort(thousandths(group.series).sum(axis=0))
         return float(together[-1 - allowed(group, question)]) / MILLI
 
-    def load(history: History, question: Question) -> Load:
+    def load(history: History, question: EstimateRequest) -> Load:
         series = thousandths(history.series)[None, :, :]
         return Load(_size(history), series=series, allowed=(allowed(history, question),))
 
@@ -98,11 +98,11 @@ def aligned(level: float | None = None) -> Estimator:
 def n_sigma(sigmas: float) -> Estimator:
     """Return: the mean of the group's sum plus so many standard deviations, at most what was requested."""
 
-    def demand(group: History, _: Question) -> float:
+    def demand(group: History, _: EstimateRequest) -> float:
         together = group.series.sum(axis=0, dtype=np.float64)
         return float(min(together.mean() + sigmas * together.std(), group.request.sum()))
 
-    def load(history: History, _: Question) -> Load:
+    def load(history: History, _: EstimateRequest) -> Load:
         series = history.series.astype(np.float64)
         mean = series.mean(axis=1)
         centred = series - mean[:, None]
@@ -116,10 +116,10 @@ def larger_of_sigma_and_percentiles(sigmas: float = 5, percentile: float = 0.99)
     """Return: the larger of N-sigma and the sum of percentiles, the published choice of a large operator."""
     moments, peaks = n_sigma(sigmas), sum_of_percentiles(percentile)
 
-    def demand(group: History, question: Question) -> float:
+    def demand(group: History, question: EstimateRequest) -> float:
         return max(moments.demand(group, question), peaks.demand(group, question))
 
-    def load(history: History, question: Question) -> Load:
+    def load(history: History, question: EstimateRequest) -> Load:
         first, second = moments.load(history, question), peaks.load(history, question)
         return Load(
             first.size, weights=second.weights, mean=first.mean, covariance=first.covariance, sigmas=sigmas
@@ -141,15 +141,15 @@ def convolution(
     an hour of the day, and the hours are mixed in the share they have in the profile.
     """
 
-    def grid_of(question: Question) -> Grid:
+    def grid_of(question: EstimateRequest) -> Grid:
         if step is None:
             return grid_for_host(question.capacity, BY_HOUR_BINS if by_hour else 512)
         return Grid(step, 2 * int(np.ceil(question.capacity / step)))
 
-    def within(question: Question) -> float:
+    def within(question: EstimateRequest) -> float:
         return 1 - question.stated if level is None else level
 
-    def demand(group: History, question: Question) -> float:
+    def demand(group: History, question: EstimateRequest) -> float:
         grid = grid_of(question)
         parts: list[tuple[float, Histogram]] = []
         for slots in _classes(group, by_hour=by_hour):
@@ -157,7 +157,7 @@ def convolution(
             parts.append((len(slots) / group.slots, convolved([histogram(r, grid, binning) for r in rows])))
         return _mixture(parts).quantile(within(question))
 
-    def load(history: History, question: Question) -> Load:
+    def load(history: History, question: EstimateRequest) -> Load:
         grid, classes = grid_of(question), _classes(history, by_hour=by_hour)
         spectra = np.stack([spectra_of(history.series[:, slots], grid, binning) for slots in classes], axis=1)
         return Load(
@@ -180,10 +180,10 @@ def as_printed() -> Estimator:
 def recent(of: Estimator, span_s: int) -> Estimator:
     """Return another estimator shown only the last *span_s* of the profile: quick to follow a change."""
 
-    def demand(group: History, question: Question) -> float:
+    def demand(group: History, question: EstimateRequest) -> float:
         return of.demand(group.latest(span_s), question)
 
-    def load(history: History, question: Question) -> Load:
+    def load(history: History, question: EstimateRequest) -> Load:
         return of.load(history.latest(span_s), question)
 
     return Estimator(f"{of.name}, last {span_s / 3600:g} h", demand, load)

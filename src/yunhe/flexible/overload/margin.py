@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from yunhe.flexible.overload.estimators import (
+    EstimateRequest,
     Estimator,
-    Question,
     aligned,
     n_sigma,
     recent,
     sum_of_percentiles,
 )
 from yunhe.flexible.placing.packing import Limits, Load, first_fit, host_usage, limits_at
-from yunhe.flexible.replay import TIE, Outcome, Schedule, Window, judge, place
+from yunhe.flexible.replay import TIE, ReplayOutcome, Schedule, Window, judge, place
 from yunhe.flexible.trace import Floats, Ints
 
 MARGINS: Floats = np.exp(np.arange(np.log(0.6), np.log(2.3), 0.05))
@@ -74,7 +74,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RuleChoice:
     """The rule and the margin to place with, and the rate the evidence promises."""
 
     rule: int
@@ -135,7 +135,7 @@ def try_rules(window: Window, pool: Sequence[Estimator], capacity: float, hosts:
     """
     shape = (len(pool), len(MARGINS))
     trial = Trial(np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape))
-    loads = [rule.load(window.history, Question(0.01, capacity)) for rule in pool]
+    loads = [rule.load(window.history, EstimateRequest(0.01, capacity)) for rule in pool]
     orders = _orders(window, int(place(window, loads[0], capacity, capacity, hosts).max(initial=0)) + 1)
     for row, load in enumerate(loads):
         for column, margin in enumerate(MARGINS):
@@ -155,7 +155,7 @@ def _orders(window: Window, hosts: int) -> list[Window]:
     return [window, *(replace(window, order=random.permutation(window.order)) for _ in range(more))]
 
 
-def choose(evidence: Sequence[Trial], target: float, tuning: Tuning = TUNING) -> Choice:
+def choose(evidence: Sequence[Trial], target: float, tuning: Tuning = TUNING) -> RuleChoice:
     """Return the rule and margin that, on the evidence, meet *target* with the fewest hosts per core sold.
 
     Where none meets it, the lowest rate is the target. All margins of all rules compete, so a looser target never
@@ -168,7 +168,7 @@ def choose(evidence: Sequence[Trial], target: float, tuning: Tuning = TUNING) ->
     rate = _careful_rate(weight, evidence, tuning.caution)
     meets = rate <= max(target, float(rate.min()))
     rule, column = divmod(int(np.argmin(np.where(meets, hosts_per_core, np.inf))), len(MARGINS))
-    return Choice(rule, float(MARGINS[column]), float(rate[rule, column]))
+    return RuleChoice(rule, float(MARGINS[column]), float(rate[rule, column]))
 
 
 def _careful_rate(weight: npt.NDArray[np.float64], evidence: Sequence[Trial], caution: float) -> Floats:
@@ -183,15 +183,15 @@ def _careful_rate(weight: npt.NDArray[np.float64], evidence: Sequence[Trial], ca
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MarginStep:
     """One reported window of the default method: what was chosen, where everything went, what happened."""
 
     window: Window
-    choice: Choice
+    choice: RuleChoice
     rule: Estimator
     target: float
     placement: Ints
-    outcome: Outcome
+    outcome: ReplayOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Walk:
 
     window: Window
     trial: Trial
-    steps: dict[float, Step]
+    steps: dict[float, MarginStep]
 
 
 def walk_forward(
@@ -220,15 +220,15 @@ def walk_forward(
     evidence: list[Trial] = []
     budgets = {one: Budget(one) for one in stated}
     for window in steps:
-        taken: dict[float, Step] = {}
+        taken: dict[float, MarginStep] = {}
         if len(evidence) >= schedule.practice and (from_s is None or window.start_s >= from_s):
             for one, budget in budgets.items():
                 choice = choose(evidence, budget.target())
                 rule = pool[choice.rule]
-                load = rule.load(window.history, Question(0.01, capacity))
+                load = rule.load(window.history, EstimateRequest(0.01, capacity))
                 placement = place_with_margin(window, load, capacity, choice.margin, hosts)
                 outcome = judge(window, placement, capacity)
-                taken[one] = Step(window, choice, rule, budget.target(), placement, outcome)
+                taken[one] = MarginStep(window, choice, rule, budget.target(), placement, outcome)
                 budgets[one] = budget.after(outcome.overloaded, outcome.judged)
         trial = try_rules(window, pool, capacity, hosts)
         evidence.append(trial)

@@ -6,24 +6,24 @@ from datetime import datetime
 
 import numpy as np
 
-from yunhe.flexible.reading.columns import Meaning, Role, plain
+from yunhe.flexible.reading.columns import ColumnMeaning, ColumnRole, plain
 from yunhe.flexible.reading.tables import Cells, Table
 from yunhe.flexible.trace import DAY_S, Bools, Dimension, Floats, Ints
 from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib, show_duration
 
 USED = {
-    Role.CPU_USED: Dimension.CPU,
-    Role.MEMORY_USED: Dimension.MEMORY,
-    Role.DISK: Dimension.DISK,
-    Role.NETWORK: Dimension.NETWORK,
+    ColumnRole.CPU_USED: Dimension.CPU,
+    ColumnRole.MEMORY_USED: Dimension.MEMORY,
+    ColumnRole.DISK: Dimension.DISK,
+    ColumnRole.NETWORK: Dimension.NETWORK,
 }
-ALLOCATED = {Role.CPU_ALLOCATED: Dimension.CPU, Role.MEMORY_ALLOCATED: Dimension.MEMORY}
+ALLOCATED = {ColumnRole.CPU_ALLOCATED: Dimension.CPU, ColumnRole.MEMORY_ALLOCATED: Dimension.MEMORY}
 SHARES = {"percent": 100.0, "share": 1.0}
 """Units that say nothing until it is known what they are a share of."""
 
-Amounts = dict[Role, Floats]
+Amounts = dict[ColumnRole, Floats]
 
-_MEMORY = frozenset({Role.MEMORY_USED, Role.MEMORY_ALLOCATED})
+_MEMORY = frozenset({ColumnRole.MEMORY_USED, ColumnRole.MEMORY_ALLOCATED})
 _SAY_CORES = frozenset({"cores", "cpu_cores", "vcpus", "vcpu", "cpu_count", "cpus"})
 _FACTORS = {
     "millicores": 1e-3,
@@ -42,7 +42,7 @@ _STRAYS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CellProblem:
     """One cell that cannot be used as it stands."""
 
     row: int
@@ -57,7 +57,7 @@ class Sheet:
 
     table: Table
     usable: Bools
-    problems: list[Problem] = field(default_factory=list[Problem])
+    problems: list[CellProblem] = field(default_factory=list[CellProblem])
     notes: list[str] = field(default_factory=list[str])
 
     def report(self, rows: Bools, column: str, problem: str) -> None:
@@ -65,7 +65,7 @@ class Sheet:
         cells = self.table.columns[column]
         for row in np.flatnonzero(rows & self.usable):
             number = self.table.row_number(int(row))
-            self.problems.append(Problem(number, column, problem, str(cells[row]).strip()))
+            self.problems.append(CellProblem(number, column, problem, str(cells[row]).strip()))
         self.usable &= ~rows
 
     def first(self, rows: Bools) -> int:
@@ -82,7 +82,7 @@ class Samples:
     codes: Ints
     times: Floats
     amounts: Amounts
-    columns: dict[Role, Meaning]
+    columns: dict[ColumnRole, ColumnMeaning]
     """The column of each role, its unit settled; of disk and network the last of several."""
 
     def first_of_each(self, instances: Bools) -> Bools:
@@ -110,7 +110,7 @@ def read_instances(sheet: Sheet, column: str) -> tuple[tuple[str, ...], Ints]:
     return tuple(str(name) for name in names.tolist()), codes.astype(np.int64)
 
 
-def read_times(sheet: Sheet, meaning: Meaning) -> Floats:
+def read_times(sheet: Sheet, meaning: ColumnMeaning) -> Floats:
     """Return when each row was, in seconds; a time that cannot belong to the others is reported."""
     column = meaning.column
     cells = sheet.table.columns[column]
@@ -125,7 +125,7 @@ def read_times(sheet: Sheet, meaning: Meaning) -> Floats:
     return times
 
 
-def _per_second(sheet: Sheet, meaning: Meaning, numbers: Floats) -> float:
+def _per_second(sheet: Sheet, meaning: ColumnMeaning, numbers: Floats) -> float:
     """Return how many of the column's units are a second, going by what most of its cells are.
 
     Dates are nearly equal numbers; what runs from an unknown beginning is spread from there. The size of a
@@ -183,15 +183,19 @@ def _moment(text: str) -> float:
     return moment.timestamp() if moment.tzinfo else (moment - datetime(1970, 1, 1)).total_seconds()  # noqa: DTZ001 - naive means UTC here
 
 
-def read_amounts(sheet: Sheet, meanings: Sequence[Meaning]) -> tuple[Amounts, tuple[Meaning, ...]]:
+def read_amounts(
+    sheet: Sheet, meanings: Sequence[ColumnMeaning]
+) -> tuple[Amounts, tuple[ColumnMeaning, ...]]:
     """Return numbers in our units by role, and each column with its unit settled.
 
     Shares stay shares, and MHz stay MHz, until it is known of what.
     """
     amounts: Amounts = {}
-    settled: list[Meaning] = []
+    settled: list[ColumnMeaning] = []
     measured = [
-        one for one in meanings if one.role in USED or one.role in ALLOCATED or one.role is Role.CPU_CLOCK
+        one
+        for one in meanings
+        if one.role in USED or one.role in ALLOCATED or one.role is ColumnRole.CPU_CLOCK
     ]
     read = {meaning.column: _numbers(sheet, meaning) for meaning in measured}
     memory = [
@@ -204,7 +208,7 @@ def read_amounts(sheet: Sheet, meanings: Sequence[Meaning]) -> tuple[Amounts, tu
         column, (numbers, written) = meaning.column, read[meaning.column]
         said = written or meaning.unit
         unit = said or _guessed_unit(sheet, meaning, numbers, largest_mib)
-        settled.append(Meaning(column, meaning.role, unit, guessed=not said))
+        settled.append(ColumnMeaning(column, meaning.role, unit, guessed=not said))
         sheet.report(np.isinf(numbers), column, "is infinite")
         sheet.report(numbers < 0, column, "is negative")
         missing = np.isnan(numbers)
@@ -226,13 +230,13 @@ def _plain_numbers(cells: Cells) -> Floats | None:
         return None
 
 
-def _numbers(sheet: Sheet, meaning: Meaning) -> tuple[Floats, str]:
+def _numbers(sheet: Sheet, meaning: ColumnMeaning) -> tuple[Floats, str]:
     """Return the numbers of a column, and the unit if the cells carry their own (``500m``, ``2Gi``)."""
     cells = sheet.table.columns[meaning.column]
     numbers = _plain_numbers(cells)
     if numbers is not None:
         return numbers, ""
-    is_cpu = meaning.role in {Role.CPU_USED, Role.CPU_ALLOCATED}
+    is_cpu = meaning.role in {ColumnRole.CPU_USED, ColumnRole.CPU_ALLOCATED}
     values = np.full(len(cells), np.nan)
     bare, bad = np.zeros(len(cells), dtype=np.bool_), np.zeros(len(cells), dtype=np.bool_)
     for row, cell in enumerate(cells):
@@ -263,22 +267,22 @@ def _with_unit(text: str, *, is_cpu: bool) -> float:
     return parse_cpu_millis(text) / 1000 if is_cpu else float(parse_memory_mib(text))
 
 
-def _says_share(meaning: Meaning) -> bool:
-    return meaning.role in {Role.CPU_USED, Role.MEMORY_USED} and "util" in meaning.column.lower()
+def _says_share(meaning: ColumnMeaning) -> bool:
+    return meaning.role in {ColumnRole.CPU_USED, ColumnRole.MEMORY_USED} and "util" in meaning.column.lower()
 
 
-def _guessed_unit(sheet: Sheet, meaning: Meaning, numbers: Floats, largest_memory: float) -> str:
+def _guessed_unit(sheet: Sheet, meaning: ColumnMeaning, numbers: Floats, largest_memory: float) -> str:
     """Return the unit of a column whose name has none; both memory columns get the same one."""
     role, column = meaning.role, meaning.column
     why = ""
-    if role in {Role.DISK, Role.NETWORK}:
+    if role in {ColumnRole.DISK, ColumnRole.NETWORK}:
         unit = "KiB/s"
-    elif role is Role.CPU_CLOCK:
+    elif role is ColumnRole.CPU_CLOCK:
         unit = "MHz"
     elif _says_share(meaning):
         unit = "percent" if float(np.nanmax(numbers, initial=0.0)) > 1.5 else "share"
         why = " from its size"
-    elif role in {Role.CPU_USED, Role.CPU_ALLOCATED}:
+    elif role in {ColumnRole.CPU_USED, ColumnRole.CPU_ALLOCATED}:
         unit = "cores"
         if plain(column) in _SAY_CORES:
             return unit

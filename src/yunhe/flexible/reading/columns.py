@@ -9,7 +9,7 @@ from enum import StrEnum
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 
 
-class Role(StrEnum):
+class ColumnRole(StrEnum):
     """What a column can be to us."""
 
     INSTANCE = "instance"
@@ -25,8 +25,8 @@ class Role(StrEnum):
     AUTOSCALED = "autoscaled"
 
 
-NAMES: Mapping[Role, tuple[str, ...]] = {
-    Role.INSTANCE: (
+NAMES: Mapping[ColumnRole, tuple[str, ...]] = {
+    ColumnRole.INSTANCE: (
         "instance",
         "instance_id",
         "vm",
@@ -39,8 +39,8 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "name",
         "host_name",
     ),
-    Role.TIME: ("time", "ts", "timestamp", "date", "datetime", "step", "slot"),
-    Role.CPU_USED: (
+    ColumnRole.TIME: ("time", "ts", "timestamp", "date", "datetime", "step", "slot"),
+    ColumnRole.CPU_USED: (
         "cpu_used",
         "cpu_usage",
         "cpu_avg",
@@ -51,7 +51,7 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "cpu_utilisation",
         "cpuutilization",
     ),
-    Role.CPU_ALLOCATED: (
+    ColumnRole.CPU_ALLOCATED: (
         "cpu_allocated",
         "cpu_alloc",
         "cpu_request",
@@ -66,9 +66,17 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "cpu_cap",
         "cpu_capacity_provisioned",
     ),
-    Role.CPU_CLOCK: ("cpu_clock",),
-    Role.MEMORY_USED: ("memory_used", "mem_used", "memory_usage", "mem_usage", "mem", "memory", "mem_util"),
-    Role.MEMORY_ALLOCATED: (
+    ColumnRole.CPU_CLOCK: ("cpu_clock",),
+    ColumnRole.MEMORY_USED: (
+        "memory_used",
+        "mem_used",
+        "memory_usage",
+        "mem_usage",
+        "mem",
+        "memory",
+        "mem_util",
+    ),
+    ColumnRole.MEMORY_ALLOCATED: (
         "memory_allocated",
         "mem_alloc",
         "mem_request",
@@ -80,7 +88,7 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "memory_capacity",
         "memory_capacity_provisioned",
     ),
-    Role.DISK: (
+    ColumnRole.DISK: (
         "disk",
         "disk_r",
         "disk_w",
@@ -89,7 +97,7 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "disk_read_throughput",
         "disk_write_throughput",
     ),
-    Role.NETWORK: (
+    ColumnRole.NETWORK: (
         "network",
         "net",
         "net_rx",
@@ -99,11 +107,11 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         "network_received_throughput",
         "network_transmitted_throughput",
     ),
-    Role.AUTOSCALED: ("autoscaled", "hpa"),
+    ColumnRole.AUTOSCALED: ("autoscaled", "hpa"),
 }
 """Recognised names, without their unit, the surest first; upper case, spaces and dashes do not matter."""
 
-SUMMED = frozenset({Role.DISK, Role.NETWORK})
+SUMMED = frozenset({ColumnRole.DISK, ColumnRole.NETWORK})
 """Roles that several columns may share: reads and writes, in and out."""
 
 _CPU: Mapping[str, str] = {
@@ -135,15 +143,15 @@ _RATES: Mapping[str, str] = {
     "mb_s": "MiB/s",
     "mib_s": "MiB/s",
 }
-UNITS: Mapping[Role, Mapping[str, str]] = {
-    Role.TIME: {"s": "s", "ms": "ms", "us": "us", "ns": "ns"},
-    Role.CPU_USED: {**_CPU, **_SHARES, "core_pct": "percent of a core"},
-    Role.CPU_ALLOCATED: _CPU,
-    Role.CPU_CLOCK: {"mhz": "MHz", "ghz": "GHz"},
-    Role.MEMORY_USED: {**_SIZES, **_SHARES},
-    Role.MEMORY_ALLOCATED: _SIZES,
-    Role.DISK: _RATES,
-    Role.NETWORK: _RATES,
+UNITS: Mapping[ColumnRole, Mapping[str, str]] = {
+    ColumnRole.TIME: {"s": "s", "ms": "ms", "us": "us", "ns": "ns"},
+    ColumnRole.CPU_USED: {**_CPU, **_SHARES, "core_pct": "percent of a core"},
+    ColumnRole.CPU_ALLOCATED: _CPU,
+    ColumnRole.CPU_CLOCK: {"mhz": "MHz", "ghz": "GHz"},
+    ColumnRole.MEMORY_USED: {**_SIZES, **_SHARES},
+    ColumnRole.MEMORY_ALLOCATED: _SIZES,
+    ColumnRole.DISK: _RATES,
+    ColumnRole.NETWORK: _RATES,
 }
 """End of a column's name → unit, for each role that has one: ``cpu_mb`` is no CPU column."""
 
@@ -151,11 +159,11 @@ CLOCKS = frozenset({"MHz", "GHz"})
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class ColumnMeaning:
     """One column, understood; an empty unit is decided from the values."""
 
     column: str
-    role: Role
+    role: ColumnRole
     unit: str = ""
     guessed: bool = False
     """Whether neither the name nor the cells nor the user said the unit."""
@@ -165,7 +173,7 @@ class Meaning:
 class Understanding:
     """What the columns are, and which of them nothing is made of."""
 
-    meanings: tuple[Meaning, ...]
+    meanings: tuple[ColumnMeaning, ...]
     ignored: tuple[str, ...]
 
 
@@ -174,7 +182,7 @@ def plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.strip().lower().replace("%", " pct ")).strip("_")
 
 
-def understand(columns: Sequence[str], overrides: Iterable[Meaning] = ()) -> Understanding:
+def understand(columns: Sequence[str], overrides: Iterable[ColumnMeaning] = ()) -> Understanding:
     """Return what each recognised column means; *overrides* win over the names.
 
     Where several columns could have one role, the one of the surest name has it and the others are ignored.
@@ -190,7 +198,9 @@ def understand(columns: Sequence[str], overrides: Iterable[Meaning] = ()) -> Und
             found[meaning.column] = meaning
             taken |= {meaning.role} - SUMMED
     _drop_unneeded_clock(found)
-    missing = [role for role in (Role.INSTANCE, Role.TIME, Role.CPU_USED) if role not in taken]
+    missing = [
+        role for role in (ColumnRole.INSTANCE, ColumnRole.TIME, ColumnRole.CPU_USED) if role not in taken
+    ]
     if missing:
         raise _missing(missing, columns)
     return Understanding(
@@ -199,27 +209,27 @@ def understand(columns: Sequence[str], overrides: Iterable[Meaning] = ()) -> Und
     )
 
 
-def parse_override(text: str) -> Meaning:
+def parse_override(text: str) -> ColumnMeaning:
     """Read ``cpu_used=my column`` or ``memory_used=rss:bytes``."""
     role, separator, rest = text.partition("=")
-    if not separator or role not in set(Role) or not rest.partition(":")[0]:
+    if not separator or role not in set(ColumnRole) or not rest.partition(":")[0]:
         raise InvalidInputError(
             f"{text!r} does not say which column is what.",
-            remedy=f"Write ROLE=COLUMN or ROLE=COLUMN:UNIT; roles are {', '.join(Role)}.",
+            remedy=f"Write ROLE=COLUMN or ROLE=COLUMN:UNIT; roles are {', '.join(ColumnRole)}.",
         )
     column, colon, unit = rest.rpartition(":")
     if not colon:
-        return Meaning(rest, Role(role))
-    units = UNITS.get(Role(role), {})
+        return ColumnMeaning(rest, ColumnRole(role))
+    units = UNITS.get(ColumnRole(role), {})
     if plain(unit) not in units:
         raise InvalidInputError(
             f"{unit!r} is not a unit of {role}.",
             remedy=f"Use one of {', '.join(units)}." if units else f"{role} has no unit: leave it out.",
         )
-    return Meaning(column, Role(role), units[plain(unit)])
+    return ColumnMeaning(column, ColumnRole(role), units[plain(unit)])
 
 
-def _recognise(column: str) -> tuple[int, Meaning] | None:
+def _recognise(column: str) -> tuple[int, ColumnMeaning] | None:
     """Return what a column's name says, and how unsure that is.
 
     A name known as it stands comes before one with a unit at its end: ``cpu_cores`` are cores given, not CPU
@@ -228,25 +238,25 @@ def _recognise(column: str) -> tuple[int, Meaning] | None:
     name = plain(column)
     for role, names in NAMES.items():
         if name in names:
-            return names.index(name), Meaning(column, role)
+            return names.index(name), ColumnMeaning(column, role)
     for role, units in UNITS.items():
         for suffix, unit in units.items():
             base = name.removesuffix(f"_{suffix}")
             if base in NAMES[role]:
-                clock = role is Role.CPU_ALLOCATED and unit in CLOCKS
+                clock = role is ColumnRole.CPU_ALLOCATED and unit in CLOCKS
                 rank = NAMES[role].index(base) + (100 if unit in CLOCKS else 0)
-                return rank, Meaning(column, Role.CPU_CLOCK if clock else role, unit)
+                return rank, ColumnMeaning(column, ColumnRole.CPU_CLOCK if clock else role, unit)
     return None
 
 
-def _drop_unneeded_clock(found: dict[str, Meaning]) -> None:
+def _drop_unneeded_clock(found: dict[str, ColumnMeaning]) -> None:
     """Forget the clock where usage is not in MHz: nothing is then made of it."""
-    if not any(one.role is Role.CPU_USED and one.unit in CLOCKS for one in found.values()):
-        for column in [column for column, one in found.items() if one.role is Role.CPU_CLOCK]:
+    if not any(one.role is ColumnRole.CPU_USED and one.unit in CLOCKS for one in found.values()):
+        for column in [column for column, one in found.items() if one.role is ColumnRole.CPU_CLOCK]:
             del found[column]
 
 
-def _check_overrides(overrides: Sequence[Meaning], columns: Sequence[str]) -> None:
+def _check_overrides(overrides: Sequence[ColumnMeaning], columns: Sequence[str]) -> None:
     unknown = [meaning for meaning in overrides if meaning.column not in columns]
     if unknown:
         raise InvalidInputError(
@@ -261,7 +271,7 @@ def _check_overrides(overrides: Sequence[Meaning], columns: Sequence[str]) -> No
         )
 
 
-def _missing(roles: Sequence[Role], columns: Sequence[str]) -> InvalidInputError:
+def _missing(roles: Sequence[ColumnRole], columns: Sequence[str]) -> InvalidInputError:
     return InvalidInputError(
         f"{len(roles)} of the columns needed are not there; the file has {', '.join(columns)}.",
         remedy="Say which column it is: --column "

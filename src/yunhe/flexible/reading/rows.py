@@ -7,7 +7,7 @@ import numpy as np
 
 from yunhe.flexible.reading.cells import (
     USED,
-    Problem,
+    CellProblem,
     Samples,
     Sheet,
     read_amounts,
@@ -15,7 +15,7 @@ from yunhe.flexible.reading.cells import (
     read_times,
     sheet_of,
 )
-from yunhe.flexible.reading.columns import Meaning, Role, understand
+from yunhe.flexible.reading.columns import ColumnMeaning, ColumnRole, understand
 from yunhe.flexible.reading.sizes import Requests, settle_sizes, shown, use_in_our_units
 from yunhe.flexible.reading.tables import Table
 from yunhe.flexible.trace import Bools, Dimension, Floats, Ints, Singles, Trace, carried_forward, on_slots
@@ -34,13 +34,13 @@ NO = frozenset({"0", "0.0", "false", "no", "n", "", "none", "nan", "null"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TraceReading:
     """A trace, what its columns were taken for, and everything worth knowing about the rows."""
 
     trace: Trace
-    understood: tuple[Meaning, ...]
+    understood: tuple[ColumnMeaning, ...]
     notes: tuple[str, ...]
-    repaired: tuple[Problem, ...] = ()
+    repaired: tuple[CellProblem, ...] = ()
     autoscaled: frozenset[str] = field(default_factory=frozenset[str])
     ignored: tuple[str, ...] = ()
     """Columns of which nothing was made."""
@@ -48,11 +48,11 @@ class Reading:
 
 def read_trace(
     table: Table,
-    overrides: Sequence[Meaning] = (),
+    overrides: Sequence[ColumnMeaning] = (),
     *,
     assume_cores: float | None = None,
     repair: bool = False,
-) -> Reading:
+) -> TraceReading:
     """Return the trace in *table*.
 
     Bad cells (text, negative, infinite, two values for one moment, units that differ, a clock that was wrong)
@@ -72,7 +72,7 @@ def read_trace(
     trace = _gridded(samples, request)
     sheet.notes.extend(_about(trace, samples.times, samples.codes))
     used = tuple(one for one in settled if _is_used(one.role, trace))
-    return Reading(
+    return TraceReading(
         trace,
         used,
         tuple(sheet.notes),
@@ -82,10 +82,10 @@ def read_trace(
     )
 
 
-def _samples(sheet: Sheet, meanings: Sequence[Meaning]) -> tuple[Samples, tuple[Meaning, ...]]:
+def _samples(sheet: Sheet, meanings: Sequence[ColumnMeaning]) -> tuple[Samples, tuple[ColumnMeaning, ...]]:
     by_role = {meaning.role: meaning for meaning in meanings}
-    times = read_times(sheet, by_role[Role.TIME])
-    names, codes = read_instances(sheet, by_role[Role.INSTANCE].column)
+    times = read_times(sheet, by_role[ColumnRole.TIME])
+    names, codes = read_instances(sheet, by_role[ColumnRole.INSTANCE].column)
     amounts, measured = read_amounts(sheet, meanings)
     by_role |= {meaning.role: meaning for meaning in measured}
     others = tuple(
@@ -94,8 +94,10 @@ def _samples(sheet: Sheet, meanings: Sequence[Meaning]) -> tuple[Samples, tuple[
     return Samples(sheet, names, codes, times, amounts, by_role), (*others, *measured)
 
 
-def _is_used(role: Role, trace: Trace) -> bool:
-    return role not in {Role.MEMORY_USED, Role.MEMORY_ALLOCATED} or Dimension.MEMORY in trace.usage
+def _is_used(role: ColumnRole, trace: Trace) -> bool:
+    return (
+        role not in {ColumnRole.MEMORY_USED, ColumnRole.MEMORY_ALLOCATED} or Dimension.MEMORY in trace.usage
+    )
 
 
 def _check_duplicates(samples: Samples) -> None:
@@ -120,7 +122,7 @@ def _check_duplicates(samples: Samples) -> None:
     contradicts[order[differs]] = True
     again[order[1:][repeats & ~differs[1:]]] = True
     text = "is there twice for this instance, with different usage"
-    sheet.report(contradicts, samples.columns[Role.TIME].column, text)
+    sheet.report(contradicts, samples.columns[ColumnRole.TIME].column, text)
     if again.any():
         sheet.notes.append(f"{int(again.sum()):,} rows repeat another row: counted once")
         sheet.usable &= ~again
@@ -129,7 +131,7 @@ def _check_duplicates(samples: Samples) -> None:
 def _with_samples_only(samples: Samples, request: Requests) -> tuple[Samples, Requests]:
     """Return the usable rows, and only the instances that have some CPU sample among them."""
     keep = samples.sheet.usable
-    sampled = keep & ~np.isnan(samples.amounts[Role.CPU_USED])
+    sampled = keep & ~np.isnan(samples.amounts[ColumnRole.CPU_USED])
     present = np.bincount(samples.codes[sampled], minlength=len(samples.names)) > 0
     if not present.all():
         gone = [name for name, here in zip(samples.names, present, strict=True) if not here]
@@ -148,7 +150,7 @@ def _with_samples_only(samples: Samples, request: Requests) -> tuple[Samples, Re
     )
 
 
-def _refusal(table: Table, problems: list[Problem], *, repaired: bool) -> InvalidInputError:
+def _refusal(table: Table, problems: list[CellProblem], *, repaired: bool) -> InvalidInputError:
     shown = problems[:20]
     kinds: dict[tuple[str, str], int] = {}
     for one in problems:
@@ -233,9 +235,9 @@ def _longest_run(gaps: Bools) -> int:
 
 
 def _autoscaled(samples: Samples) -> frozenset[str]:
-    if Role.AUTOSCALED not in samples.columns:
+    if ColumnRole.AUTOSCALED not in samples.columns:
         return frozenset()
-    column = samples.columns[Role.AUTOSCALED].column
+    column = samples.columns[ColumnRole.AUTOSCALED].column
     said = np.array([str(cell).strip().lower() for cell in samples.sheet.table.columns[column]])
     yes, no = np.isin(said, list(YES)), np.isin(said, list(NO))
     samples.sheet.report(~yes & ~no, column, "is neither true nor false")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from yunhe.flexible.reading.cells import ALLOCATED, SHARES, USED, Samples
-from yunhe.flexible.reading.columns import CLOCKS, Role
+from yunhe.flexible.reading.columns import CLOCKS, ColumnRole
 from yunhe.flexible.trace import Bools, Dimension, Floats, most_frequent
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 
@@ -46,7 +46,7 @@ def settle_sizes(samples: Samples, assume_cores: float | None) -> Requests:
     return request
 
 
-def _most_often(samples: Samples, role: Role, dimension: Dimension) -> Floats:
+def _most_often(samples: Samples, role: ColumnRole, dimension: Dimension) -> Floats:
     sheet, column = samples.sheet, samples.columns[role].column
     size = samples.amounts.pop(role)
     if dimension is Dimension.CPU:
@@ -87,7 +87,7 @@ def _fill_missing_cores(samples: Samples, cores: Floats, assume_cores: float | N
         )
         return
     rows = missing[samples.codes]
-    column = samples.columns[Role.CPU_ALLOCATED].column
+    column = samples.columns[ColumnRole.CPU_ALLOCATED].column
     text = "says in no row how many cores this instance was given: fill it in, or say --assume-cores N"
     samples.sheet.report(samples.first_of_each(missing), column, text)
     samples.sheet.usable &= ~rows
@@ -99,15 +99,15 @@ def _in_use(samples: Samples) -> Bools:
 
 def _cores_from_use(samples: Samples) -> Floats:
     """Return the next power of two above the highest use, where that is known to be cores."""
-    sheet, used = samples.sheet, samples.columns[Role.CPU_USED]
+    sheet, used = samples.sheet, samples.columns[ColumnRole.CPU_USED]
     if used.unit in SHARES or used.unit in CLOCKS:
         raise InvalidInputError(
             f"{used.column} is a share of the cores given ({used.unit}), and no column says how many those are.",
             remedy="Say --assume-cores N if all instances have as many, or --column cpu_allocated=COLUMN.",
-            fields=(FieldProblem(Role.CPU_ALLOCATED, "no column of a known name"),),
+            fields=(FieldProblem(ColumnRole.CPU_ALLOCATED, "no column of a known name"),),
         )
     peak = np.zeros(len(samples.names))
-    cores = np.where(sheet.usable, samples.amounts[Role.CPU_USED], np.nan)
+    cores = np.where(sheet.usable, samples.amounts[ColumnRole.CPU_USED], np.nan)
     np.fmax.at(peak, samples.codes, cores)
     if used.guessed and peak.max(initial=0.0) > UNSAID_CORES:
         row = int(np.nanargmax(cores))
@@ -129,12 +129,12 @@ def _cores_from_use(samples: Samples) -> Floats:
 
 def _judge_memory(samples: Samples, request: Requests) -> None:
     """Leave memory out where nothing says how much was given: of all instances, or of some."""
-    if Role.MEMORY_USED not in samples.amounts:
+    if ColumnRole.MEMORY_USED not in samples.amounts:
         request.pop(Dimension.MEMORY, None)
         return
-    notes, used = samples.sheet.notes, samples.columns[Role.MEMORY_USED]
+    notes, used = samples.sheet.notes, samples.columns[ColumnRole.MEMORY_USED]
     if Dimension.MEMORY not in request:
-        del samples.amounts[Role.MEMORY_USED]
+        del samples.amounts[ColumnRole.MEMORY_USED]
         notes.append(
             f"{used.column}: not used, as no column says how much memory was given "
             "(--column memory_allocated=COLUMN)"
@@ -142,10 +142,10 @@ def _judge_memory(samples: Samples, request: Requests) -> None:
         return
     missing = (request[Dimension.MEMORY] == 0) & _in_use(samples)
     if missing.any():
-        samples.amounts[Role.MEMORY_USED][missing[samples.codes]] = np.nan
+        samples.amounts[ColumnRole.MEMORY_USED][missing[samples.codes]] = np.nan
         names = [samples.names[one] for one in np.flatnonzero(missing)]
         notes.append(
-            f"{samples.columns[Role.MEMORY_ALLOCATED].column}: {shown(names)} have no memory in any row: "
+            f"{samples.columns[ColumnRole.MEMORY_ALLOCATED].column}: {shown(names)} have no memory in any row: "
             "theirs is not judged"
         )
 
@@ -158,7 +158,7 @@ def shown(names: list[str]) -> str:
 def use_in_our_units(samples: Samples, request: Requests) -> None:
     """Turn shares and MHz into cores and MiB, now that it is known of what; report what no unit explains."""
     _shares_of_clock(samples)
-    for role in (Role.CPU_USED, Role.MEMORY_USED):
+    for role in (ColumnRole.CPU_USED, ColumnRole.MEMORY_USED):
         if role not in samples.amounts or samples.columns[role].unit not in {*SHARES, *CLOCKS}:
             continue
         share = samples.amounts[role] / SHARES.get(samples.columns[role].unit, 1.0)
@@ -168,28 +168,34 @@ def use_in_our_units(samples: Samples, request: Requests) -> None:
 
 
 def _shares_of_clock(samples: Samples) -> None:
-    clock = samples.amounts.pop(Role.CPU_CLOCK, None)
-    used = samples.columns[Role.CPU_USED]
+    clock = samples.amounts.pop(ColumnRole.CPU_CLOCK, None)
+    used = samples.columns[ColumnRole.CPU_USED]
     if used.unit not in CLOCKS:
         return
     if clock is None:
         raise InvalidInputError(
             f"{used.column} is in {used.unit}, and no column says how many the instance has.",
             remedy="Say --column cpu_clock=COLUMN:MHz, or give usage in cores or percent.",
-            fields=(FieldProblem(Role.CPU_CLOCK, "no column of a known name"),),
+            fields=(FieldProblem(ColumnRole.CPU_CLOCK, "no column of a known name"),),
         )
-    amount = samples.amounts[Role.CPU_USED]
+    amount = samples.amounts[ColumnRole.CPU_USED]
     without = (amount > 0) & ~(clock > 0)
     samples.sheet.report(without, used.column, "cannot be compared: the row does not say how many there are")
-    samples.amounts[Role.CPU_USED] = np.divide(amount, clock, out=np.zeros_like(amount), where=clock > 0)
+    samples.amounts[ColumnRole.CPU_USED] = np.divide(
+        amount, clock, out=np.zeros_like(amount), where=clock > 0
+    )
 
 
-def _note_above_all(samples: Samples, role: Role, share: Floats) -> None:
+def _note_above_all(samples: Samples, role: ColumnRole, share: Floats) -> None:
     above = samples.sheet.usable & (share > 1)
     if not above.any():
         return
     used = samples.columns[role]
-    hint = f"; percent of one core: --column {role}={used.column}:core_pct" if role is Role.CPU_USED else ""
+    hint = (
+        f"; percent of one core: --column {role}={used.column}:core_pct"
+        if role is ColumnRole.CPU_USED
+        else ""
+    )
     samples.sheet.notes.append(
         f"{used.column}: {int(above.sum()):,} cells are above all that was given, the highest at "
         f"{100 * float(share[above].max()):.0f} %, the first in row {samples.sheet.first(above)}{hint}"

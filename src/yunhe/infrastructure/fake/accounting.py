@@ -34,7 +34,7 @@ class _Minute:
         self.bands[cpu_band(cpu_millis)] += seconds
 
 
-class Account:
+class UsageCounters:
     """Counters that only grow; minutes that are over go to a list shared by the whole pool."""
 
     def __init__(self, allocation_id: AllocationId, started_at: float, handed_out: list[UsageMinute]) -> None:

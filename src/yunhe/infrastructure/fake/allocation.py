@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Meters, Observed, Phase, UsageMinute
-from yunhe.infrastructure.fake.accounting import Account
-from yunhe.infrastructure.fake.directory import Directory
+from yunhe.infrastructure.fake.accounting import UsageCounters
+from yunhe.infrastructure.fake.directory import FakeDirectory
 from yunhe.infrastructure.fake.log import Log
-from yunhe.infrastructure.fake.script import Command, Process, Sleep, World, parse, run, steps_of
+from yunhe.infrastructure.fake.script import Process, ScriptCommand, Sleep, World, parse, run, steps_of
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -17,13 +17,13 @@ LIVE = frozenset({Phase.RUNNING, Phase.PAUSED})
 
 
 @dataclass(slots=True, eq=False)
-class Allocation:
+class FakeAllocation:
     """What the pool holds of one allocation; every change is made through a verb below."""
 
     id: AllocationId
     token: int
     phase: Phase = Phase.PREPARING
-    directory: Directory = field(default_factory=Directory)
+    directory: FakeDirectory = field(default_factory=FakeDirectory)
     order: LaunchOrder | None = None
     resources: Resources = field(default_factory=Resources)
     cores: tuple[int, ...] = ()
@@ -33,8 +33,8 @@ class Allocation:
     exit_code: int | None = None
     detail: str = ""
     _log: Log = field(default_factory=lambda: Log(0))
-    _account: Account | None = None
-    _steps: list[tuple[str, tuple[Command, ...]]] = field(default_factory=list)
+    _account: UsageCounters | None = None
+    _steps: list[tuple[str, tuple[ScriptCommand, ...]]] = field(default_factory=list)
     _process: Process | None = None
     _world: World | None = None
     _started_at: float | None = None
@@ -71,7 +71,7 @@ class Allocation:
         """Begin the first step."""
         order = self._claimed()
         self.phase, self.detail, self._started_at = Phase.RUNNING, "", at
-        self._account = Account(self.id, at, minutes)
+        self._account = UsageCounters(self.id, at, minutes)
         self._world = World(
             envs={**order.envs, **order.secrets},
             directory=self.directory,

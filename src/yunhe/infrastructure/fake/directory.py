@@ -11,7 +11,7 @@ from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.errors import InvalidInputError
 
 
-class Directory:
+class FakeDirectory:
     """Files by path, and which archives have come."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FakeSite:
     """A fake pool and the network in front of it."""
 
     pool: FakePool
@@ -28,9 +28,9 @@ class FakeKind:
 
     def __init__(self, time: Timeline | None = None) -> None:
         self._time = time or RealTime()
-        self._sites: dict[str, Site] = {}
+        self._sites: dict[str, FakeSite] = {}
 
-    def site(self, target: Target) -> Site:
+    def site(self, target: Target) -> FakeSite:
         """Return the pool at an address, for a test to look into and to break."""
         if target.address not in self._sites:
             node = Resources(
@@ -42,7 +42,7 @@ class FakeKind:
             pool = FakePool(nodes=dict.fromkeys(names, node), time=self._time)
             if "price_micros" in target.options:
                 pool.price_micros_per_hour = int(target.options["price_micros"])
-            self._sites[target.address] = Site(pool)
+            self._sites[target.address] = FakeSite(pool)
         return self._sites[target.address]
 
     async def onboard(self, target: Target) -> AsyncIterator[Check]:

@@ -21,7 +21,7 @@ from yunhe.infrastructure.contract.model import (
     Upload,
     UsageMinute,
 )
-from yunhe.infrastructure.fake.allocation import KILLED, TERMINATED, Allocation
+from yunhe.infrastructure.fake.allocation import KILLED, TERMINATED, FakeAllocation
 from yunhe.infrastructure.fake.timeline import RealTime, Timeline
 from yunhe.kernel.errors import (
     ConflictError,
@@ -48,7 +48,7 @@ class FakePool:
         self.price_micros_per_hour: int | None = None
         """What its owner asks for a node."""
         self._lost: dict[NodeId, str] = {}
-        self._allocations: dict[AllocationId, Allocation] = {}
+        self._allocations: dict[AllocationId, FakeAllocation] = {}
         self._marks: dict[AllocationId, int] = {}
         self._minutes: list[UsageMinute] = []
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
@@ -114,7 +114,7 @@ class FakePool:
         allocation = self.known(allocation_id)
         return allocation.log.read(offset), allocation.live
 
-    def known(self, allocation_id: AllocationId) -> Allocation:
+    def known(self, allocation_id: AllocationId) -> FakeAllocation:
         """Return an allocation that is still known."""
         allocation = self._allocations.get(allocation_id)
         if allocation is None:
@@ -123,7 +123,7 @@ class FakePool:
             )
         return allocation
 
-    def running(self, allocation_id: AllocationId) -> Allocation:
+    def running(self, allocation_id: AllocationId) -> FakeAllocation:
         """Return an allocation that has processes."""
         allocation = self.known(allocation_id)
         if not allocation.live:
@@ -145,7 +145,7 @@ class FakePool:
                 raise NotFoundError(f"The pool has no node {order.node_id}.")
             if order.node_id in self._lost:
                 raise PoolUnreachableError(f"Node {order.node_id} does not answer.")
-            allocation = allocation or Allocation(order.allocation_id, order.token)
+            allocation = allocation or FakeAllocation(order.allocation_id, order.token)
             allocation.claim(order)
             self._allocations[order.allocation_id] = allocation
             if not crash:
@@ -215,7 +215,7 @@ class FakePool:
         if not self.expects(upload):
             return
         allocation = self._allocations.get(upload.allocation_id)
-        allocation = allocation or Allocation(upload.allocation_id, upload.token)
+        allocation = allocation or FakeAllocation(upload.allocation_id, upload.token)
         allocation.directory.unpack(upload, archive)
         allocation.token = upload.token
         self._allocations[upload.allocation_id] = allocation
@@ -242,7 +242,7 @@ class FakePool:
 
     # Within
 
-    def _fenced(self, allocation_id: AllocationId, token: int) -> Allocation | None:
+    def _fenced(self, allocation_id: AllocationId, token: int) -> FakeAllocation | None:
         """Return the allocation, if there is one; refuse whoever has been superseded."""
         allocation = self._allocations.get(allocation_id)
         seen = allocation.token if allocation is not None else self._marks.get(allocation_id, token)
@@ -250,19 +250,19 @@ class FakePool:
             raise FencedError(f"{allocation_id} is commanded with token {seen} now; {token} is older.")
         return allocation
 
-    def _command(self, allocation_id: AllocationId, token: int) -> Allocation | None:
+    def _command(self, allocation_id: AllocationId, token: int) -> FakeAllocation | None:
         allocation = self._fenced(allocation_id, token)
         if allocation is not None:
             allocation.token = token
         return allocation
 
-    def _command_running(self, allocation_id: AllocationId, token: int) -> Allocation:
+    def _command_running(self, allocation_id: AllocationId, token: int) -> FakeAllocation:
         self._fenced(allocation_id, token)
         allocation = self.running(allocation_id)
         allocation.token = token
         return allocation
 
-    def _start(self, allocation: Allocation, order: LaunchOrder) -> None:
+    def _start(self, allocation: FakeAllocation, order: LaunchOrder) -> None:
         self.executed.append(allocation.id)
         now = self.time.now()
         allocation.start(now, self._minutes, self._nodes[order.node_id].cpu_millis // 1000)
@@ -270,12 +270,12 @@ class FakePool:
         if order.timeout_s is not None:
             self._at(now + order.timeout_s, lambda at: self._end(allocation, at, Ending.TIMED_OUT, KILLED))
 
-    def _schedule_wake(self, allocation: Allocation) -> None:
+    def _schedule_wake(self, allocation: FakeAllocation) -> None:
         due = allocation.wake_at
         if due is not None:
             self._at(due, lambda at: self._wake(allocation, at))
 
-    def _wake(self, allocation: Allocation, at: float) -> None:
+    def _wake(self, allocation: FakeAllocation, at: float) -> None:
         if allocation.wake_at != at:
             return  # paused or ended in between
         allocation.accrue(at)
@@ -283,7 +283,7 @@ class FakePool:
         self._schedule_wake(allocation)
         self._changed()
 
-    def _end(self, allocation: Allocation, at: float, ending: Ending, exit_code: int) -> None:
+    def _end(self, allocation: FakeAllocation, at: float, ending: Ending, exit_code: int) -> None:
         if allocation.live:
             allocation.end(at, ending, exit_code)
             self._changed()
@@ -291,7 +291,7 @@ class FakePool:
     def _at(self, when: float, happen: Callable[[float], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._numbers), happen))
 
-    def _counted(self) -> Iterable[Allocation]:
+    def _counted(self) -> Iterable[FakeAllocation]:
         now = self.time.now()
         for allocation in self._allocations.values():
             allocation.accrue(now)

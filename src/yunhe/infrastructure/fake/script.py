@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
 from yunhe.infrastructure.contract.model import LaunchOrder, Step
-from yunhe.infrastructure.fake.directory import Directory
+from yunhe.infrastructure.fake.directory import FakeDirectory
 from yunhe.kernel.errors import InvalidInputError
 
 _TOKEN = re.compile(r"""\s*(?:(>>?)|"([^"\\`]*)"|([\w./:,=+%@-]+)|(\#.*))(?=\s|$)""")
@@ -62,7 +62,7 @@ class World:
     """What a script can touch."""
 
     envs: Mapping[str, str]
-    directory: Directory
+    directory: FakeDirectory
     write: Callable[[bytes], None]
     """Takes its output."""
     cores: Callable[[], int]
@@ -71,7 +71,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ScriptCommand:
     """One line: its words before expansion, and the file its output goes to."""
 
     words: tuple[str, ...]
@@ -88,20 +88,20 @@ def steps_of(order: LaunchOrder) -> tuple[Step, ...]:
     return (Step(name=order.steps[-1].name if order.steps else "run", script="\n".join(lines)),)
 
 
-def parse(script: str) -> tuple[Command, ...]:
+def parse(script: str) -> tuple[ScriptCommand, ...]:
     """Return the commands of *script*; refuse what the fake does not understand."""
     lines = (_tokens(line) for line in script.splitlines())
     return tuple(_command(tokens) for tokens in lines if tokens)
 
 
-def parse_argv(argv: tuple[str, ...]) -> tuple[Command, ...]:
+def parse_argv(argv: tuple[str, ...]) -> tuple[ScriptCommand, ...]:
     """Return the commands of an argument vector: ``sh -c SCRIPT``, or one command."""
     if argv[:2] == ("sh", "-c") and len(argv) == 3:
         return parse(argv[2])
-    return (_checked(Command(tuple(word.replace("$", "$$") for word in argv))),)
+    return (_checked(ScriptCommand(tuple(word.replace("$", "$$") for word in argv))),)
 
 
-def run(commands: tuple[Command, ...], world: World) -> Process:
+def run(commands: tuple[ScriptCommand, ...], world: World) -> Process:
     """Run *commands*; the exit code is that of the last, as in ``sh``."""
     status = 0
     for command in commands:
@@ -121,7 +121,7 @@ def run(commands: tuple[Command, ...], world: World) -> Process:
     return status
 
 
-def _at_once(command: Command, name: str, words: list[str], world: World) -> int:
+def _at_once(command: ScriptCommand, name: str, words: list[str], world: World) -> int:
     """Do a command that does not wait; return its status."""
     match name, words:
         case "echo", _:
@@ -145,7 +145,7 @@ def _at_once(command: Command, name: str, words: list[str], world: World) -> int
     return 0
 
 
-def _print(data: bytes, command: Command, world: World) -> None:
+def _print(data: bytes, command: ScriptCommand, world: World) -> None:
     if command.target:
         world.directory.write(_expand(command.target, world.envs), data, append=command.append)
     else:
@@ -171,20 +171,20 @@ def _tokens(line: str) -> list[re.Match[str]]:
     return tokens
 
 
-def _command(tokens: list[re.Match[str]]) -> Command:
+def _command(tokens: list[re.Match[str]]) -> ScriptCommand:
     line = "".join(token[0] for token in tokens)
     redirects = [index for index, token in enumerate(tokens) if token[1]]
     if redirects not in ([], [len(tokens) - 2]):
         raise _refusal(line)
     words = tuple(token[3] if token[2] is None else token[2] for token in tokens if not token[1])
     if not redirects:
-        return _checked(Command(words))
+        return _checked(ScriptCommand(words))
     if words[0] not in {"echo", "cat", "nproc"}:
         raise _refusal(line)
-    return _checked(Command(words[:-1], words[-1], append=tokens[-2][1] == ">>"))
+    return _checked(ScriptCommand(words[:-1], words[-1], append=tokens[-2][1] == ">>"))
 
 
-def _checked(command: Command) -> Command:
+def _checked(command: ScriptCommand) -> ScriptCommand:
     name, *words = command.words or ("",)
     wanted = _ARGUMENTS.get(name)
     understood = wanted is not None and len(words) in wanted

@@ -14,7 +14,7 @@ from anyio.abc import Process
 
 from yunhe.agent import OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.daemon.bootstrap import MARK
-from yunhe.infrastructure.host.link import Body, Link, last_words
+from yunhe.infrastructure.host.link import AgentLink, Body, last_words
 from yunhe.infrastructure.host.package import AgentFile, agent_file, bootstrap_text
 from yunhe.infrastructure.host.target import HostTarget, LocalHost, SshHost
 from yunhe.kernel.errors import PoolUnreachableError
@@ -34,7 +34,7 @@ _MARK = re.compile(rf"\n{MARK} (have|need|old) (\d+\.\d+)\n".encode())
 class Opened(NamedTuple):
     """A link that has shaken hands."""
 
-    link: Link
+    link: AgentLink
     hello: Body
     sent_bytes: int
     """How much of the agent had to be sent; 0: it was there."""
@@ -64,7 +64,7 @@ async def _open_local(target: LocalHost, agent: AgentFile) -> Opened:
     command = [python, "-I", "-S", str(root / agent.name), "bridge", "--root", str(root)]
     command += target.declared.arguments()
     process, words = await _start(command, {**os.environ, **target.environment})
-    link = Link(process, words)
+    link = AgentLink(process, words)
     return Opened(link, await _shake_hands(link), sent_bytes)
 
 
@@ -102,7 +102,7 @@ async def _open_ssh(target: SshHost, agent: AgentFile) -> Opened:
             await process.aclose()
         words.close()
         raise
-    link = Link(process, words)
+    link = AgentLink(process, words)
     return Opened(link, await _shake_hands(link), sent_bytes)
 
 
@@ -159,7 +159,7 @@ async def _start(command: list[str], environment: dict[str, str]) -> tuple[Proce
     return process, words
 
 
-async def _shake_hands(link: Link) -> Body:
+async def _shake_hands(link: AgentLink) -> Body:
     try:
         return await link.request(
             "hello", {"protocol": PROTOCOL, "oldest_protocol": OLDEST_PROTOCOL}, timeout_s=OPEN_WITHIN_S

@@ -26,7 +26,7 @@ from yunhe.infrastructure.contract.model import (
     UsageMinute,
 )
 from yunhe.infrastructure.host.bridge import Opened, open_bridge
-from yunhe.infrastructure.host.link import Body, Exchange, Frame, Link
+from yunhe.infrastructure.host.link import AgentLink, Body, Exchange, Frame
 from yunhe.infrastructure.host.package import AgentFile, agent_file
 from yunhe.infrastructure.host.target import HostTarget
 from yunhe.kernel.errors import PoolUnreachableError
@@ -247,7 +247,7 @@ class HostEngine:
                     return False
         return await exchange.send_input(b"")
 
-    async def _link(self) -> Link:
+    async def _link(self) -> AgentLink:
         async with self._opening:
             if self._opened is not None and not self._opened.link.broken:
                 return self._opened.link

@@ -10,7 +10,7 @@ from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.host.engine import HostEngine
 from yunhe.infrastructure.host.onboard import onboard
-from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost, SshHost
+from yunhe.infrastructure.host.target import DeclaredNode, HostTarget, LocalHost, SshHost
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
 
@@ -58,10 +58,10 @@ def ssh_kind() -> HostKind:
     return HostKind(read)
 
 
-def _declared(target: Target) -> Declared:
+def _declared(target: Target) -> DeclaredNode:
     options = target.options
     try:
-        return Declared(
+        return DeclaredNode(
             cpu_millis=parse_cpu_millis(options["cpus"]) if "cpus" in options else None,
             memory_mib=parse_memory_mib(options["memory"]) if "memory" in options else None,
             first_uid=_number(target, "first_uid"),

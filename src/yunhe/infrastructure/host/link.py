@@ -35,7 +35,7 @@ class _Slot:
         self.wake = anyio.Event()
 
 
-class Link:
+class AgentLink:
     """A bridge that is open."""
 
     def __init__(self, process: Process, words: IO[bytes]) -> None:
@@ -181,7 +181,7 @@ class Link:
 class Exchange:
     """One request and everything that belongs to it."""
 
-    def __init__(self, link: Link, slot: _Slot, verb: str, body: Body) -> None:
+    def __init__(self, link: AgentLink, slot: _Slot, verb: str, body: Body) -> None:
         self._link = link
         self._slot = slot
         self._verb = verb

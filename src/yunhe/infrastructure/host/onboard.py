@@ -10,7 +10,7 @@ from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import Description, Inventory
 from yunhe.infrastructure.host.bridge import NOT_STARTED, Opened, open_bridge
 from yunhe.infrastructure.host.package import agent_file
-from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost
+from yunhe.infrastructure.host.target import DeclaredNode, HostTarget, LocalHost
 from yunhe.kernel.errors import YunheError
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
@@ -89,7 +89,7 @@ async def _checks_after(opened: Opened, target: HostTarget) -> AsyncIterator[Che
     yield check_capacity(msgspec.convert(answer, Inventory).nodes[0].total, target.declared)
 
 
-def check_capacity(total: Resources, declared: Declared) -> Check:
+def check_capacity(total: Resources, declared: DeclaredNode) -> Check:
     """Compare with what the operator wants to offer: an agent that was there before offers what it was told then."""
     wanted = msgspec.structs.replace(
         total,

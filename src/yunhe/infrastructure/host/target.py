@@ -8,7 +8,7 @@ import msgspec
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says of a node; what is left out, the agent finds."""
 
     node_id: str = ""
@@ -34,7 +34,7 @@ class LocalHost(msgspec.Struct, frozen=True, kw_only=True, tag="local"):
     root: str = ""
     python: str = ""
     """What runs the agent; empty: what runs this."""
-    declared: Declared = Declared()
+    declared: DeclaredNode = DeclaredNode()
     environment: dict[str, str] = {}
     """Added to the agent's own environment (never a task's): how a test sets failpoints."""
 
@@ -57,7 +57,7 @@ class SshHost(msgspec.Struct, frozen=True, kw_only=True, tag="ssh"):
     root: str = ""
     """Empty: ``/var/lib/yunhe/agent`` for root, ``~/.yunhe/agent`` for others."""
     python: str = "python3"
-    declared: Declared = Declared()
+    declared: DeclaredNode = DeclaredNode()
 
     def __post_init__(self) -> None:
         if not self.destination or self.destination.startswith("-") or set(self.destination) & set(" \t\n\0"):

@@ -35,9 +35,9 @@ from yunhe.infrastructure.kubernetes.api.exec_session import open_exec
 from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.api.kubeconfig import read_access
 from yunhe.infrastructure.kubernetes.api.shapes import Key, KubeNode, Neighbour, Pod, Record
-from yunhe.infrastructure.kubernetes.api.watch import Source
-from yunhe.infrastructure.kubernetes.facts import NO_RESIZE, Facts, describe, find_out, read_account
-from yunhe.infrastructure.kubernetes.files.log_watch import Taps
+from yunhe.infrastructure.kubernetes.api.watch import WatchSource
+from yunhe.infrastructure.kubernetes.facts import NO_RESIZE, ClusterFacts, describe, find_out, read_account
+from yunhe.infrastructure.kubernetes.files.log_watch import LogWatches
 from yunhe.infrastructure.kubernetes.files.logs import LogReader, Look
 from yunhe.infrastructure.kubernetes.files.outputs import fetch_archive, within_reach
 from yunhe.infrastructure.kubernetes.files.uploads import Uploads, kept_of, volume
@@ -62,11 +62,11 @@ from yunhe.infrastructure.kubernetes.objects.pods import (
     pod_body,
     secret_body,
 )
-from yunhe.infrastructure.kubernetes.objects.records import Records, released, stopped
-from yunhe.infrastructure.kubernetes.reconciler import FORCE_AFTER_AT_LEAST_S, Caretaker
+from yunhe.infrastructure.kubernetes.objects.records import AllocationRecords, released, stopped
+from yunhe.infrastructure.kubernetes.reconciler import FORCE_AFTER_AT_LEAST_S, PodReconciler
 from yunhe.infrastructure.kubernetes.resizing import resize_pod
 from yunhe.infrastructure.kubernetes.sweeping import Sweeper
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.infrastructure.kubernetes.usage.metering import Metering
 from yunhe.infrastructure.kubernetes.usage.stats import Stats
 from yunhe.kernel.clock import system_clock
@@ -93,7 +93,9 @@ LOOK_AGAIN_S = 0.3
 
 
 @asynccontextmanager
-async def open_engine(settings: Settings, *, pace: Pace | None = None) -> AsyncGenerator["KubernetesEngine"]:
+async def open_engine(
+    settings: ClusterSettings, *, pace: Pace | None = None
+) -> AsyncGenerator["KubernetesEngine"]:
     """Hold a connection to a cluster; raise ``PoolUnreachableError`` if there is none to begin with."""
     async with Api(read_access(settings.context, settings.kubeconfig)) as api:
         facts = await find_out(api)
@@ -115,7 +117,13 @@ class KubernetesEngine:
     """An engine whose nodes are a cluster's."""
 
     def __init__(
-        self, api: Api, settings: Settings, facts: Facts, group: TaskGroup, *, pace: Pace | None = None
+        self,
+        api: Api,
+        settings: ClusterSettings,
+        facts: ClusterFacts,
+        group: TaskGroup,
+        *,
+        pace: Pace | None = None,
     ) -> None:
         self.api = api
         self.settings = settings
@@ -129,19 +137,21 @@ class KubernetesEngine:
         scope = settings.namespace
         self._record_informer = Informer(
             api,
-            Source(path=collection("configmaps", scope), shape=Record, label_selector=ours),
+            WatchSource(path=collection("configmaps", scope), shape=Record, label_selector=ours),
             pace=pace,
         )
         self._pod_informer = Informer(
-            api, Source(path=collection("pods", scope), shape=Pod, label_selector=names.ALLOCATION), pace=pace
+            api,
+            WatchSource(path=collection("pods", scope), shape=Pod, label_selector=names.ALLOCATION),
+            pace=pace,
         )
-        self._node_informer = Informer(api, Source(path=collection("nodes"), shape=KubeNode), pace=pace)
+        self._node_informer = Informer(api, WatchSource(path=collection("nodes"), shape=KubeNode), pace=pace)
         self._unmapped: str | None = None
         """What is said of devices without a name; None: the nodes have changed since."""
         self._node_informer.store.listen(lambda _key, _was, _is: self._nodes_changed())
         self._neighbour_informer = Informer(
             api,
-            Source(
+            WatchSource(
                 path=collection("pods"),
                 shape=Neighbour,
                 label_selector=f"!{names.ALLOCATION}",
@@ -153,12 +163,12 @@ class KubernetesEngine:
         self.pods, self._live_records = self._pod_informer.store, self._record_informer.store
         self.pods.listen(lambda _key, _was, _is: self._tell())
         self._live_records.listen(lambda _key, _was, _is: self._tell())
-        self.records = Records(api, settings, self._record_informer)
+        self.records = AllocationRecords(api, settings, self._record_informer)
         self._uploads = Uploads(api, self.records)
         self._stats = Stats(api, facts.usage)
         self._metering = Metering(api, self._stats, self.pods, settings.sample_every_s, system_clock)
-        self._taps = Taps(api, group, self._tell)
-        self._caretaker = Caretaker(
+        self._taps = LogWatches(api, group, self._tell)
+        self._caretaker = PodReconciler(
             api, self._live_records, self.pods, self._taps, self._metering, system_clock
         )
 

@@ -6,10 +6,10 @@ from yunhe.infrastructure.contract.model import Account, Description, Isolation,
 from yunhe.infrastructure.kubernetes.api.answers import decode, unreadable
 from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.discovery import served
-from yunhe.infrastructure.kubernetes.api.shapes import Meta, Shape
+from yunhe.infrastructure.kubernetes.api.shapes import ApiObject, Meta
 from yunhe.infrastructure.kubernetes.objects.pods import Body, collection
 from yunhe.infrastructure.kubernetes.objects.quantities import parse_quantity
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.infrastructure.kubernetes.usage.stats import UsageSource
 from yunhe.kernel.errors import ForbiddenError
 
@@ -24,7 +24,7 @@ ALWAYS_MISSING = {
 NO_RESIZE = "This API server does not serve pods/resize, which is there from Kubernetes 1.33 on."
 
 
-class ServerVersion(Shape, frozen=True):
+class ServerVersion(ApiObject, frozen=True):
     """What the API server says of itself."""
 
     git_version: str = ""
@@ -40,7 +40,7 @@ class ServerVersion(Shape, frozen=True):
         return (int(major or 0), int(minor or 0))
 
 
-class Facts(Shape, frozen=True):
+class ClusterFacts(ApiObject, frozen=True):
     """What was found out."""
 
     version: ServerVersion
@@ -55,51 +55,51 @@ class Facts(Shape, frozen=True):
         return "/v1/pods/resize" in self.resources
 
 
-class QuotaStatus(Shape, frozen=True):
+class QuotaStatus(ApiObject, frozen=True):
     """How much of a quota is used."""
 
     hard: dict[str, str] = msgspec.field(default_factory=dict)
     used: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ResourceQuota(Shape, frozen=True):
+class ResourceQuota(ApiObject, frozen=True):
     """A limit that the cluster's owner has set on a namespace."""
 
     metadata: Meta = Meta()
     status: QuotaStatus = QuotaStatus()
 
 
-class QuotaList(Shape, frozen=True):
+class QuotaList(ApiObject, frozen=True):
     """All of them."""
 
     items: tuple[ResourceQuota, ...] = ()
 
 
-class UserInfo(Shape, frozen=True):
+class UserInfo(ApiObject, frozen=True):
     """Who we are."""
 
     username: str = ""
 
 
-class SelfStatus(Shape, frozen=True):
+class SelfStatus(ApiObject, frozen=True):
     """The answer."""
 
     user_info: UserInfo = UserInfo()
 
 
-class SelfReview(Shape, frozen=True):
+class SelfReview(ApiObject, frozen=True):
     """The question of who we are, answered."""
 
     status: SelfStatus = SelfStatus()
 
 
-class AccessStatus(Shape, frozen=True):
+class AccessStatus(ApiObject, frozen=True):
     """Whether something is allowed."""
 
     allowed: bool = False
 
 
-class AccessReview(Shape, frozen=True):
+class AccessReview(ApiObject, frozen=True):
     """The question of what we may do, answered."""
 
     status: AccessStatus = AccessStatus()
@@ -114,7 +114,7 @@ async def read_version(api: Api) -> ServerVersion:
     return version
 
 
-async def find_out(api: Api) -> Facts:
+async def find_out(api: Api) -> ClusterFacts:
     """Return what a cluster is and can do."""
     resources = await served(api)
     if await may(api, "get", "nodes", subresource="proxy"):
@@ -123,7 +123,7 @@ async def find_out(api: Api) -> Facts:
         usage = UsageSource.METRICS
     else:
         usage = UsageSource.NONE
-    return Facts(
+    return ClusterFacts(
         version=await read_version(api),
         resources=resources,
         usage=usage,
@@ -145,7 +145,7 @@ async def may(api: Api, verb: str, resource: str, *, subresource: str = "", name
     return decode(answer, AccessReview).status.allowed
 
 
-def describe(facts: Facts, settings: Settings) -> Description:
+def describe(facts: ClusterFacts, settings: ClusterSettings) -> Description:
     """Return what the engine is, with a reason for what it lacks."""
     missing: dict[str, str] = {**ALWAYS_MISSING}
     if not facts.resizes:
@@ -167,7 +167,7 @@ async def who_am_i(api: Api) -> str:
     return decode(answer, SelfReview).status.user_info.username
 
 
-async def read_account(api: Api, settings: Settings) -> Account:
+async def read_account(api: Api, settings: ClusterSettings) -> Account:
     """Return who we are and the quotas of our namespaces."""
     identity = await who_am_i(api)
     try:

@@ -14,7 +14,7 @@ from yunhe.infrastructure.kubernetes.api.watch import PAGE, Page
 from yunhe.infrastructure.kubernetes.facts import ServerVersion, find_out, may, read_version, who_am_i
 from yunhe.infrastructure.kubernetes.objects.nodes import unmapped_devices
 from yunhe.infrastructure.kubernetes.objects.pods import collection, pod_body
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.errors import ForbiddenError, NotFoundError, UnauthenticatedError, YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -54,7 +54,7 @@ OPTIONAL = (
 )
 
 
-async def onboard(settings: Settings) -> AsyncIterator[Check]:
+async def onboard(settings: ClusterSettings) -> AsyncIterator[Check]:
     """Try everything a cluster must give us, in order, and yield each result."""
     try:
         access = read_access(settings.context, settings.kubeconfig)
@@ -63,7 +63,7 @@ async def onboard(settings: Settings) -> AsyncIterator[Check]:
         yield Check(step="kubeconfig read", ok=False, detail=problems or error.problem, remedy=error.remedy)
         return
     yield Check(step="kubeconfig read", ok=True, detail=f"{access.name} at {access.server}")
-    step = _Step("credentials accepted")
+    step = _CheckStep("credentials accepted")
     try:
         async with Api(access) as api:
             async for check in _checks(api, access, settings, step):
@@ -74,14 +74,16 @@ async def onboard(settings: Settings) -> AsyncIterator[Check]:
         yield Check(step=step.name, ok=False, detail=error.problem, remedy=error.remedy)
 
 
-class _Step:
+class _CheckStep:
     """The step that is being tried, to be named if it raises."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
-async def _checks(api: Api, access: Access, settings: Settings, step: _Step) -> AsyncIterator[Check]:
+async def _checks(
+    api: Api, access: Access, settings: ClusterSettings, step: _CheckStep
+) -> AsyncIterator[Check]:
     try:
         version = await read_version(api)
     except UnauthenticatedError as error:
@@ -146,7 +148,7 @@ def _too_old(version: ServerVersion) -> Check:
     )
 
 
-async def _check_permissions(api: Api, settings: Settings, user: str) -> Check:
+async def _check_permissions(api: Api, settings: ClusterSettings, user: str) -> Check:
     """Ask for each right by itself, so that the one that is missing can be named."""
     missing: list[str] = []
     for need in NEEDS:
@@ -169,7 +171,7 @@ async def _check_permissions(api: Api, settings: Settings, user: str) -> Check:
     )
 
 
-async def _check_admission(api: Api, settings: Settings) -> Check:
+async def _check_admission(api: Api, settings: ClusterSettings) -> Check:
     """Ask the cluster whether it would take a pod like ours; nothing is made."""
     order = LaunchOrder(
         allocation_id=AllocationId("probe_0"),
@@ -202,7 +204,7 @@ async def _check_admission(api: Api, settings: Settings) -> Check:
     return Check(step="pod admitted", ok=True, detail=settings.image)
 
 
-async def _check_devices(api: Api, settings: Settings) -> Check:
+async def _check_devices(api: Api, settings: ClusterSettings) -> Check:
     """Name the devices that the options leave out; the rest of the cluster serves without them."""
     body = await api.get(collection("nodes"), {"limit": str(PAGE)})
     nodes = decode(body, Page[KubeNode]).items or []
@@ -210,7 +212,7 @@ async def _check_devices(api: Api, settings: Settings) -> Check:
     return Check(step="devices", ok=True, detail=unmapped_devices(nodes, settings) or kinds or "none")
 
 
-def roles(settings: Settings, user: str) -> str:
+def roles(settings: ClusterSettings, user: str) -> str:
     """Return the roles *user* needs, ready to be applied: where there is one namespace, most in it alone."""
     needs = (*NEEDS, *OPTIONAL)
     if not settings.namespace:

@@ -15,7 +15,7 @@ from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.key_queue import KeyQueue
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Pod, Record
 from yunhe.infrastructure.kubernetes.api.store import Store
-from yunhe.infrastructure.kubernetes.files.log_watch import Taps
+from yunhe.infrastructure.kubernetes.files.log_watch import LogWatches
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.phases import (
     Final,
@@ -47,11 +47,17 @@ READ_LOG_TRIES = 4
 log = logging.getLogger(__name__)
 
 
-class Caretaker:
+class PodReconciler:
     """Looks after pods and their records."""
 
     def __init__(
-        self, api: Api, records: Store[Record], pods: Store[Pod], taps: Taps, metering: Metering, clock: Clock
+        self,
+        api: Api,
+        records: Store[Record],
+        pods: Store[Pod],
+        taps: LogWatches,
+        metering: Metering,
+        clock: Clock,
     ) -> None:
         self.queue = KeyQueue()
         self._api = api

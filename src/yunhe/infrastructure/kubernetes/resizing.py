@@ -11,7 +11,7 @@ from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.phases import container_of, is_over
 from yunhe.infrastructure.kubernetes.objects.pods import amounts, path_of
 from yunhe.infrastructure.kubernetes.objects.quantities import parse_quantity
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.errors import ConflictError, InvalidInputError
 from yunhe.kernel.resources import Resources
 
@@ -21,7 +21,7 @@ LIVE = ("cpu", "memory")
 
 
 async def resize_pod(
-    api: Api, pod: Pod, resources: Resources, settings: Settings, look: Callable[[], Pod | None]
+    api: Api, pod: Pod, resources: Resources, settings: ClusterSettings, look: Callable[[], Pod | None]
 ) -> None:
     """Change the limits of *pod* and wait until its node has agreed; undo it where the node does not."""
     before = _asked(pod)

@@ -17,7 +17,7 @@ from yunhe.infrastructure.kubernetes.api.watch import PAGE, Page
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.phases import epoch
 from yunhe.infrastructure.kubernetes.objects.pods import RecordState, collection, path_of
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 
@@ -31,7 +31,7 @@ SOON_S = 10.0
 log = logging.getLogger(__name__)
 
 
-class Mark(NamedTuple):
+class ReleaseMark(NamedTuple):
     """A record of which nothing but the mark is left."""
 
     released_at: float
@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 class Sweeper:
     """Looks through the marks of one pool now and then."""
 
-    def __init__(self, api: Api, settings: Settings, clock: Clock) -> None:
+    def __init__(self, api: Api, settings: ClusterSettings, clock: Clock) -> None:
         self._api = api
         self._settings = settings
         self._clock = clock
@@ -67,9 +67,9 @@ class Sweeper:
                 continue  # another process swept it, and somebody may have claimed the name anew
         return len(doomed)
 
-    async def _marks(self) -> list[Mark]:
+    async def _marks(self) -> list[ReleaseMark]:
         """Return every mark of this pool, page by page."""
-        marks: list[Mark] = []
+        marks: list[ReleaseMark] = []
         token, selector = "", f"{names.STATE}={RecordState.RELEASED}"
         while True:
             params = {"labelSelector": selector, "limit": str(PAGE), **({"continue": token} if token else {})}
@@ -86,13 +86,13 @@ class Sweeper:
         return bool(mine) and metadata.labels.get(names.STATE) == RecordState.RELEASED
 
 
-def mark_of(metadata: Meta) -> Mark:
+def mark_of(metadata: Meta) -> ReleaseMark:
     """Return a mark; one that was never anything else was released when it was made."""
     said = metadata.annotations.get(names.RELEASED_AT) or metadata.creation_timestamp
-    return Mark(epoch(said) or 0.0, metadata.key, metadata.uid)
+    return ReleaseMark(epoch(said) or 0.0, metadata.key, metadata.uid)
 
 
-def served_marks(marks: Iterable[Mark], now: float) -> Sequence[Mark]:
+def served_marks(marks: Iterable[ReleaseMark], now: float) -> Sequence[ReleaseMark]:
     """Return the marks to remove in one round, oldest first: those too old, and the oldest of those too many."""
     by_age = sorted(marks)
     too_many = len(by_age) - MOST_KEPT

@@ -24,7 +24,7 @@ class AcceleratorRule(msgspec.Struct, frozen=True, kw_only=True):
     """The node label that tells this kind from others with the same resource."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the operator chose for one pool."""
 
     context: str = ""
@@ -54,13 +54,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def read_settings(target: Target) -> Settings:
+def read_settings(target: Target) -> ClusterSettings:
     """Return the settings in *target*, or say which option is wrong."""
     options = target.options
     for name in ("namespace", "namespace_prefix"):
         if name in options and not _NAMESPACE.fullmatch(options[name]):
             raise _invalid(name, "is not the name of a namespace", options[name])
-    return Settings(
+    return ClusterSettings(
         context=target.address,
         kubeconfig=options.get("kubeconfig", ""),
         namespace=options.get("namespace", ""),

@@ -34,7 +34,7 @@ class Announcement(msgspec.Struct, frozen=True):
     token: str
 
 
-class Registration:
+class PlatformLink:
     """Keeps one instance known to a platform; a platform that is down is asked again for ever."""
 
     def __init__(self, environment: Mapping[str, str], announcement: Announcement, instance: str) -> None:

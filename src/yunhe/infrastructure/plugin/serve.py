@@ -24,7 +24,7 @@ import msgspec
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.infrastructure.plugin.certificate import make_certificate
-from yunhe.infrastructure.plugin.registration import Announcement, Registration
+from yunhe.infrastructure.plugin.registration import Announcement, PlatformLink
 from yunhe.infrastructure.plugin.server import PluginServer
 from yunhe.kernel.errors import InvalidInputError, YunheError
 
@@ -102,7 +102,7 @@ async def _serve(manifest: Manifest, kind: Kind, arguments: argparse.Namespace) 
 async def _until_told_to_end(announcement: Announcement) -> None:
     """Return when another instance has taken over, or after the platform knows that this one goes."""
     instance = os.environ.get("YUNHE_PLUGIN_INSTANCE") or f"{socket.gethostname()}-{os.getpid()}"
-    registration = Registration(os.environ, announcement, instance) if os.environ.get("YUNHE_URL") else None
+    registration = PlatformLink(os.environ, announcement, instance) if os.environ.get("YUNHE_URL") else None
     async with anyio.create_task_group() as tasks:
         if registration is not None:
 

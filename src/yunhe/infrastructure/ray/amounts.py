@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from yunhe.infrastructure.contract.model import Catalogue, Inventory, Node, Region, Spec
-from yunhe.infrastructure.ray.wire import NodeStats, RayNode
+from yunhe.infrastructure.ray.wire import RayNode, RayNodeStats
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.resources import Accelerators, Resources
@@ -21,7 +21,7 @@ _WHOLE = (GPU, "TPU", "NPU", "HPU", "neuron_cores")
 _REGION_LABEL = "ray.io/region"
 
 
-class Amounts(msgspec.Struct, frozen=True):
+class RayAmounts(msgspec.Struct, frozen=True):
     """What a job asks Ray for."""
 
     num_cpus: float
@@ -30,7 +30,7 @@ class Amounts(msgspec.Struct, frozen=True):
     resources: dict[str, float]
 
 
-def ask(wanted: Resources, nodes: Sequence[RayNode]) -> Amounts:
+def ask(wanted: Resources, nodes: Sequence[RayNode]) -> RayAmounts:
     """Return *wanted* as Ray is asked for it; refuse what no living node has in all."""
     if not nodes:
         raise PoolUnreachableError("The Ray cluster has no living node.", remedy="Start one, or wait for it.")
@@ -50,7 +50,7 @@ def ask(wanted: Resources, nodes: Sequence[RayNode]) -> Amounts:
                 "resources.accelerators", "must be a whole number, or less than one", f"{amount:g}"
             )
             raise InvalidInputError(f"Ray gives no {amount:g} of {kind}.", fields=(problem,))
-    return Amounts(wanted.cpu_millis / 1000, wanted.memory_mib * MIB, num_gpus, resources)
+    return RayAmounts(wanted.cpu_millis / 1000, wanted.memory_mib * MIB, num_gpus, resources)
 
 
 def _check_fits(wanted: Resources, nodes: Sequence[RayNode]) -> None:
@@ -83,7 +83,7 @@ def _lack(short: Resources) -> tuple[int, int, int]:
     return sum(a.milli for a in short.accelerators), short.cpu_millis, short.memory_mib
 
 
-def total_of(node: RayNode, stats: NodeStats | None = None) -> Resources:
+def total_of(node: RayNode, stats: RayNodeStats | None = None) -> Resources:
     """Return what Ray may give away on a node; custom resources are accelerators of that name."""
     offered = node.resources_total
     device_mib = round(sum(gpu.memory_total for gpu in (stats.gpus or []))) if stats else 0
@@ -103,7 +103,7 @@ def total_of(node: RayNode, stats: NodeStats | None = None) -> Resources:
     )
 
 
-def inventory(nodes: Sequence[RayNode], stats: Sequence[NodeStats], taken_at: float) -> Inventory:
+def inventory(nodes: Sequence[RayNode], stats: Sequence[RayNodeStats], taken_at: float) -> Inventory:
     """Return the living nodes with their water level."""
     measured = {one.raylet.node_id: one for one in stats}
     return Inventory(
@@ -122,7 +122,7 @@ def alive(nodes: Sequence[RayNode]) -> list[RayNode]:
     return [node for node in nodes if node.state == "ALIVE"]
 
 
-def _node(node: RayNode, stats: NodeStats | None) -> Node:
+def _node(node: RayNode, stats: RayNodeStats | None) -> Node:
     total = total_of(node, stats)
     if stats is None:
         return Node(
@@ -138,7 +138,7 @@ def _node(node: RayNode, stats: NodeStats | None) -> Node:
     )
 
 
-def _used(total: Resources, stats: NodeStats) -> Resources:
+def _used(total: Resources, stats: RayNodeStats) -> Resources:
     """Return the level of the machine, as a share of what Ray may give away of it.
 
     Ray is often given a part of a machine; the level is measured on the whole.
@@ -158,11 +158,11 @@ def _used(total: Resources, stats: NodeStats) -> Resources:
     )
 
 
-def _device_used_mib(stats: NodeStats) -> float:
+def _device_used_mib(stats: RayNodeStats) -> float:
     return sum(gpu.memory_used for gpu in stats.gpus or [])
 
 
-def _disk_mib(stats: NodeStats | None) -> tuple[int, int]:
+def _disk_mib(stats: RayNodeStats | None) -> tuple[int, int]:
     """Return size and use of the file system that Ray's directory is on: the last that it names."""
     if stats is None or not stats.disk:
         return 0, 0
@@ -176,12 +176,12 @@ def _gpu_kind(node: RayNode) -> str:
     return names[0] if names else GPU
 
 
-def catalogue(nodes: Sequence[RayNode], stats: Sequence[NodeStats]) -> Catalogue:
+def catalogue(nodes: Sequence[RayNode], stats: Sequence[RayNodeStats]) -> Catalogue:
     """Return each size of node that the cluster has now, and how many of it."""
     measured = {one.raylet.node_id: one for one in stats}
     counts: dict[tuple[str, str, Resources], int] = {}
     for node in alive(nodes):
-        raylet = measured.get(node.node_id, NodeStats()).raylet
+        raylet = measured.get(node.node_id, RayNodeStats()).raylet
         total = total_of(node)
         name = raylet.instance_type_name or raylet.node_type_name or _shape(total)
         key = (node.labels.get(_REGION_LABEL, ""), name, total)

@@ -11,11 +11,11 @@ from yunhe.infrastructure.ray.target import RayTarget
 from yunhe.infrastructure.ray.wire import (
     FilesAnswer,
     NodesAnswer,
-    NodeStats,
     RayJob,
     RayNode,
+    RayNodeStats,
+    RaySubmission,
     RayVersion,
-    Submission,
     SummaryAnswer,
 )
 from yunhe.kernel.errors import (
@@ -81,7 +81,7 @@ class RayClient:
         """Return every job that Ray knows."""
         return _decode(await self._call("GET", "/api/jobs/"), list[RayJob])
 
-    async def submit(self, submission: Submission) -> bool:
+    async def submit(self, submission: RaySubmission) -> bool:
         """Submit a job; return False if its ID is taken, which changes nothing."""
         response = await self._send("POST", "/api/jobs/", content=msgspec.json.encode(submission))
         if response.is_error and "already exists" in response.text:
@@ -130,7 +130,7 @@ class RayClient:
         params = {"detail": "1", "limit": str(MOST_NODES)}
         return _decode(await self._call("GET", "/api/v0/nodes", params), NodesAnswer).nodes
 
-    async def stats(self) -> list[NodeStats]:
+    async def stats(self) -> list[RayNodeStats]:
         """Return what is measured on each node."""
         response = await self._call("GET", "/nodes", {"view": "summary"})
         return _decode(response, SummaryAnswer).data.summary

@@ -29,7 +29,7 @@ from yunhe.infrastructure.contract.model import (
 from yunhe.infrastructure.ray import amounts, marks, phases
 from yunhe.infrastructure.ray.client import RayClient
 from yunhe.infrastructure.ray.files import fetch_archive, read_archive
-from yunhe.infrastructure.ray.marks import Known, read_known
+from yunhe.infrastructure.ray.marks import RayAllocation, read_known
 from yunhe.infrastructure.ray.node.runner import KEY
 from yunhe.infrastructure.ray.package import (
     order_package,
@@ -39,7 +39,7 @@ from yunhe.infrastructure.ray.package import (
     upload_package,
 )
 from yunhe.infrastructure.ray.reports import Reports
-from yunhe.infrastructure.ray.wire import RayNode, RayVersion, Report, Submission
+from yunhe.infrastructure.ray.wire import RayNode, RayReport, RaySubmission, RayVersion
 from yunhe.kernel.errors import (
     ConflictError,
     FencedError,
@@ -147,7 +147,7 @@ class RayEngine:
                 return
             asked = amounts.ask(order.resources, await self._alive_nodes())
             runtime_env = await self._send_packages(order, known, marks.to_sweep(all_known, time.time()))
-            submission = Submission(
+            submission = RaySubmission(
                 entrypoint=ENTRYPOINT,
                 submission_id=order.allocation_id,
                 metadata=_metadata(order),
@@ -193,11 +193,13 @@ class RayEngine:
             for name in marks.to_prune(all_known, time.time())[:PRUNED_AT_ONCE]:
                 await self._client.delete(name)
 
-    async def _take_over(self, known: Known, token: int) -> None:
+    async def _take_over(self, known: RayAllocation, token: int) -> None:
         if token > known.token:
             await self._client.submit(marks.token_mark(known.allocation_id, token))
 
-    async def _send_packages(self, order: LaunchOrder, known: Known, sweep: list[str]) -> dict[str, object]:
+    async def _send_packages(
+        self, order: LaunchOrder, known: RayAllocation, sweep: list[str]
+    ) -> dict[str, object]:
         """Have everything the runner needs in Ray; return the environment that refers to it."""
         for file in known.files:
             if file.project_id != order.project_id:
@@ -273,7 +275,7 @@ class RayEngine:
             await anyio.sleep(LOOK_S)
 
     async def _read_log(
-        self, node_id: str, allocation_id: AllocationId, report: Report, offset: int
+        self, node_id: str, allocation_id: AllocationId, report: RayReport, offset: int
     ) -> AsyncIterator[LogChunk]:
         """Yield what the log's segments hold from *offset* on; one that was dropped meanwhile is passed over."""
         for start, end in itertools.zip_longest(
@@ -349,12 +351,12 @@ class RayEngine:
 
     # What Ray knows
 
-    async def _known(self) -> dict[AllocationId, Known]:
+    async def _known(self) -> dict[AllocationId, RayAllocation]:
         known = read_known(await self._client.jobs())
         self._reports.keep_only(known)
         return known
 
-    async def _shown(self, allocation_id: AllocationId) -> Known:
+    async def _shown(self, allocation_id: AllocationId) -> RayAllocation:
         known = (await self._known()).get(allocation_id)
         if known is None or not known.shown:
             raise NotFoundError(
@@ -377,9 +379,11 @@ class RayEngine:
             yield
 
 
-def _fenced(all_known: dict[AllocationId, Known], allocation_id: AllocationId, token: int) -> Known:
+def _fenced(
+    all_known: dict[AllocationId, RayAllocation], allocation_id: AllocationId, token: int
+) -> RayAllocation:
     """Return what is known of an allocation; refuse whoever has been superseded."""
-    known = all_known.get(allocation_id) or Known(allocation_id=allocation_id)
+    known = all_known.get(allocation_id) or RayAllocation(allocation_id=allocation_id)
     if token < known.token:
         raise FencedError(f"{allocation_id} is commanded with token {known.token} now; {token} is older.")
     return known

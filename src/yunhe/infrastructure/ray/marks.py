@@ -16,7 +16,7 @@ durable and cheap to read.
 import msgspec
 
 from yunhe.infrastructure.contract.model import Upload
-from yunhe.infrastructure.ray.wire import MARK_RESOURCES, RayJob, Submission
+from yunhe.infrastructure.ray.wire import MARK_RESOURCES, RayJob, RaySubmission
 from yunhe.kernel.ids import AllocationId
 
 ROLE = "yunhe"
@@ -41,7 +41,7 @@ class FileMark(msgspec.Struct, frozen=True):
     project_id: str
 
 
-class Known(msgspec.Struct, kw_only=True):
+class RayAllocation(msgspec.Struct, kw_only=True):
     """Everything that Ray says of one allocation."""
 
     allocation_id: AllocationId
@@ -75,22 +75,22 @@ class Known(msgspec.Struct, kw_only=True):
         return self.released_at is None and (self.role == ALLOCATION or bool(self.files))
 
 
-def read_known(jobs: list[RayJob]) -> dict[AllocationId, Known]:
+def read_known(jobs: list[RayJob]) -> dict[AllocationId, RayAllocation]:
     """Return every allocation that *jobs* tell of."""
-    known: dict[AllocationId, Known] = {}
+    known: dict[AllocationId, RayAllocation] = {}
     for job in jobs:
         if job.submission_id is None or not {ROLE, "token"} <= (job.metadata or {}).keys():
             continue  # somebody else's
         name, *kind = job.submission_id.split(".")
         allocation_id = AllocationId(name)
-        one = known.setdefault(allocation_id, Known(allocation_id=allocation_id))
+        one = known.setdefault(allocation_id, RayAllocation(allocation_id=allocation_id))
         _take(one, job, kind[0] if kind else "")
     for one in known.values():
         one.files.sort(key=lambda file: file.number)
     return known
 
 
-def _take(known: Known, job: RayJob, kind: str) -> None:
+def _take(known: RayAllocation, job: RayJob, kind: str) -> None:
     said = job.metadata or {}
     known.token = max(known.token, int(said["token"]))
     if not kind:
@@ -106,43 +106,43 @@ def _take(known: Known, job: RayJob, kind: str) -> None:
         known.files.append(msgspec.json.decode(said["file"], type=FileMark))
 
 
-def tombstone(allocation_id: AllocationId, token: int) -> Submission:
+def tombstone(allocation_id: AllocationId, token: int) -> RaySubmission:
     """Return what takes the place of an allocation that must never start."""
     return _mark(allocation_id, token, role=TOMBSTONE)
 
 
-def token_mark(allocation_id: AllocationId, token: int) -> Submission:
+def token_mark(allocation_id: AllocationId, token: int) -> RaySubmission:
     """Return the mark that *token* commands now."""
     return _mark(f"{allocation_id}.token.{token}", token)
 
 
-def stop_mark(allocation_id: AllocationId, token: int, grace_s: float) -> Submission:
+def stop_mark(allocation_id: AllocationId, token: int, grace_s: float) -> RaySubmission:
     """Return the mark that *token* ends it; the runner on the node reads the grace from its name."""
     return _mark(f"{allocation_id}.stop.{token}.{round(grace_s * 1000)}", token)
 
 
-def released_mark(allocation_id: AllocationId, token: int) -> Submission:
+def released_mark(allocation_id: AllocationId, token: int) -> RaySubmission:
     """Return the mark that it is forgotten."""
     return _mark(f"{allocation_id}.released.{token}", token)
 
 
-def file_mark(upload: Upload, number: int, package: str) -> Submission:
+def file_mark(upload: Upload, number: int, package: str) -> RaySubmission:
     """Return the mark that an archive waits for the launch."""
     file = FileMark(number, upload.path, upload.digest, package, upload.project_id)
     name = f"{upload.allocation_id}.file.{upload.token}.{number}"
     return _mark(name, upload.token, file=msgspec.json.encode(file).decode())
 
 
-def _mark(name: str, token: int, *, role: str = MARK, file: str = "") -> Submission:
+def _mark(name: str, token: int, *, role: str = MARK, file: str = "") -> RaySubmission:
     metadata = {ROLE: role, "token": str(token)}
     if file:
         metadata["file"] = file
-    return Submission(
+    return RaySubmission(
         entrypoint="true", submission_id=name, metadata=metadata, entrypoint_resources=MARK_RESOURCES
     )
 
 
-def to_sweep(known: dict[AllocationId, Known], now: float) -> list[str]:
+def to_sweep(known: dict[AllocationId, RayAllocation], now: float) -> list[str]:
     """Return what the next allocation to start removes from its node: what was released a while ago."""
     released = [
         (one.released_at, one.allocation_id)
@@ -152,7 +152,7 @@ def to_sweep(known: dict[AllocationId, Known], now: float) -> list[str]:
     return [allocation_id for _, allocation_id in sorted(released)[-MOST_SWEPT:]]
 
 
-def to_prune(known: dict[AllocationId, Known], now: float) -> list[str]:
+def to_prune(known: dict[AllocationId, RayAllocation], now: float) -> list[str]:
     """Return the jobs Ray may forget, an allocation's own last: until then its name is taken."""
     return [
         name

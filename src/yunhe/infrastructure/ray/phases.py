@@ -3,8 +3,8 @@
 import msgspec
 
 from yunhe.infrastructure.contract.model import Ending, Meters, Observed, Phase
-from yunhe.infrastructure.ray.marks import TOMBSTONE, Known
-from yunhe.infrastructure.ray.wire import RayJob, Reading, Report
+from yunhe.infrastructure.ray.marks import TOMBSTONE, RayAllocation
+from yunhe.infrastructure.ray.wire import RayJob, RayReport, ReportReading
 from yunhe.kernel.errors import UnsupportedError
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.resources import Resources
@@ -24,7 +24,7 @@ NEVER_RAN = frozenset(
 """Ray's reasons that mean: no process of it ever was. Any other leaves open whether it ran."""
 
 
-def observe(known: Known, reading: Reading) -> Observed:
+def observe(known: RayAllocation, reading: ReportReading) -> Observed:
     """Return what is known of one allocation; there is no report where its node has none or is gone."""
     main, report = known.main, reading.report
     if main is None:
@@ -56,7 +56,7 @@ def observe(known: Known, reading: Reading) -> Observed:
             )
 
 
-def _common(known: Known, main: RayJob, report: Report | None) -> Observed:
+def _common(known: RayAllocation, main: RayJob, report: RayReport | None) -> Observed:
     said = (main.metadata or {}).get("resources", "{}")
     return Observed(
         allocation_id=known.allocation_id,
@@ -76,11 +76,11 @@ def _going_on(seen: Observed) -> Observed:
     return msgspec.structs.replace(seen, phase=phase)
 
 
-def _told_its_end(report: Report | None) -> bool:
+def _told_its_end(report: RayReport | None) -> bool:
     return report is not None and report.ended is not None
 
 
-def _ended(seen: Observed, known: Known, main: RayJob, report: Report | None) -> Observed:
+def _ended(seen: Observed, known: RayAllocation, main: RayJob, report: RayReport | None) -> Observed:
     if report is not None and report.ended is not None:
         return msgspec.structs.replace(
             seen,
@@ -107,7 +107,7 @@ def _ended(seen: Observed, known: Known, main: RayJob, report: Report | None) ->
     return msgspec.structs.replace(seen, phase=Phase.UNKNOWN)
 
 
-def _never_began(known: Known, main: RayJob) -> bool:
+def _never_began(known: RayAllocation, main: RayJob) -> bool:
     """Return whether it was stopped before our runner could so much as say that it began."""
     return main.status == "STOPPED" or (known.stopped and main.error_type in NEVER_RAN)
 

@@ -9,8 +9,8 @@ import msgspec
 
 from yunhe.infrastructure.contract.model import UsageMinute
 from yunhe.infrastructure.ray.client import RayClient
-from yunhe.infrastructure.ray.marks import Known
-from yunhe.infrastructure.ray.wire import Reading, Report
+from yunhe.infrastructure.ray.marks import RayAllocation
+from yunhe.infrastructure.ray.wire import RayReport, ReportReading
 from yunhe.kernel.errors import NotFoundError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import AllocationId
 
@@ -23,7 +23,7 @@ MINUTES_KEPT = 1440
 
 
 class _Read(NamedTuple):
-    reading: Reading
+    reading: ReportReading
     at: float
     status: str
 
@@ -36,7 +36,7 @@ class Reports:
         self._read: dict[AllocationId, _Read] = {}
         self._limit = anyio.Semaphore(AT_ONCE)
 
-    async def of(self, known: Iterable[Known]) -> dict[AllocationId, Reading]:
+    async def of(self, known: Iterable[RayAllocation]) -> dict[AllocationId, ReportReading]:
         """Return what is to be read of each of *known*."""
         all_known = list(known)
         fresh_s = max(FRESH_S, EACH_S * sum(one.live for one in all_known))
@@ -49,22 +49,22 @@ class Reports:
             raise errors.exceptions[0] from None  # each says the same of the same dashboard
         return {one.allocation_id: self._known(one) for one in all_known}
 
-    async def fresh(self, known: Known) -> Reading:
+    async def fresh(self, known: RayAllocation) -> ReportReading:
         """Return what is to be read of *known* now."""
         if self._is_due(known, 0.0):
             await self._refresh(known)
         return self._known(known)
 
-    def _known(self, known: Known) -> Reading:
+    def _known(self, known: RayAllocation) -> ReportReading:
         read = self._read.get(known.allocation_id)
-        return read.reading if read else Reading()
+        return read.reading if read else ReportReading()
 
     def keep_only(self, ids: Iterable[AllocationId]) -> None:
         """Forget those that Ray no longer knows."""
         kept = set(ids)
         self._read = {name: read for name, read in self._read.items() if name in kept}
 
-    async def minutes(self, known: Known) -> list[UsageMinute]:
+    async def minutes(self, known: RayAllocation) -> list[UsageMinute]:
         """Return the last day of an allocation's minutes; none where they are gone."""
         main = known.main
         if main is None or main.driver_node_id is None:
@@ -76,7 +76,7 @@ class Reports:
             return []
         return [msgspec.json.decode(line, type=UsageMinute) for line in data.splitlines()]
 
-    def _is_due(self, known: Known, fresh_s: float) -> bool:
+    def _is_due(self, known: RayAllocation, fresh_s: float) -> bool:
         if known.main is None or known.main.driver_node_id is None:
             return False
         read = self._read.get(known.allocation_id)
@@ -85,7 +85,7 @@ class Reports:
         settled = read.reading.certain and not known.live
         return not settled and time.monotonic() - read.at >= fresh_s
 
-    async def _refresh(self, known: Known) -> None:
+    async def _refresh(self, known: RayAllocation) -> None:
         """Read a report anew; what was read before stands where the node does not answer any more."""
         main = known.main
         if main is None or main.driver_node_id is None:
@@ -95,14 +95,14 @@ class Reports:
         try:
             async with self._limit:
                 data = await self._client.read_file(main.driver_node_id, name)
-            reading = Reading(msgspec.json.decode(data, type=Report))
+            reading = ReportReading(msgspec.json.decode(data, type=RayReport))
         except NotFoundError:
-            reading = Reading(before)
+            reading = ReportReading(before)
         except PoolUnreachableError:
-            reading = Reading(before, certain=False)
+            reading = ReportReading(before, certain=False)
         except msgspec.ValidationError as error:
             raise UnsupportedError(f"The report {name} is not one we know: {error}.") from None
         except msgspec.DecodeError:
             # It is replaced whole, but Ray reads piece by piece, and may answer nothing at all: ask again.
-            reading = Reading(before, certain=False)
+            reading = ReportReading(before, certain=False)
         self._read[known.allocation_id] = _Read(reading, time.monotonic(), main.status)

@@ -31,7 +31,7 @@ class RayJob(msgspec.Struct, frozen=True, kw_only=True):
     driver_exit_code: int | None = None
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RaySubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of ``POST /api/jobs/``."""
 
     entrypoint: str
@@ -105,7 +105,7 @@ class DiskUse(msgspec.Struct, frozen=True):
     used: float = 0.0
 
 
-class NodeStats(msgspec.Struct, frozen=True):
+class RayNodeStats(msgspec.Struct, frozen=True):
     """One entry of ``/nodes?view=summary``: what is measured on a node."""
 
     raylet: Raylet = Raylet()
@@ -118,7 +118,7 @@ class NodeStats(msgspec.Struct, frozen=True):
 
 
 class _SummaryData(msgspec.Struct, frozen=True):
-    summary: list[NodeStats]
+    summary: list[RayNodeStats]
 
 
 class SummaryAnswer(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RayReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the runner on the node tells of its allocation; see ``node.report``."""
 
     started_at: float | None
@@ -158,9 +158,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended | None
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReportReading(msgspec.Struct, frozen=True):
     """What was read of a report: it, or that there is none."""
 
-    report: Report | None = None
+    report: RayReport | None = None
     certain: bool = True
     """False: the node did not answer, so that the report may be older than what it says now."""

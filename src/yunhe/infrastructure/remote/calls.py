@@ -13,7 +13,7 @@ from yunhe.infrastructure.contract.generated import engine_pb2
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.infrastructure.contract.model import CONTRACT_VERSION
 from yunhe.infrastructure.contract.wire import PROBLEM_TRAILER, problem_error
-from yunhe.infrastructure.remote.channels import Channels, Instance
+from yunhe.infrastructure.remote.channels import Channels, PluginChannel
 from yunhe.infrastructure.remote.conversation import Conversation
 from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError, UnsupportedError, YunheError
 
@@ -34,7 +34,7 @@ class OutOfTime(Interrupted):
     """Its deadline passed."""
 
 
-class Patience:
+class RetryWindow:
     """How long to go on repeating what the transport lost, from the first time it did."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Calls:
 
     async def ask(self, name: str, request: Message, answer: type[R], *, wait_s: float = 0.0) -> R:
         """Return the plugin's answer; *wait_s* is how long it was asked to wait before giving one."""
-        patience = Patience()
+        patience = RetryWindow()
         while True:
             try:
                 async with self._speaking(None if wait_s else self._asking) as instance:
@@ -96,7 +96,7 @@ class Calls:
 
         One that mostly *waits* for what is yet to happen takes no room from the others.
         """
-        patience = Patience()
+        patience = RetryWindow()
         while True:
             try:
                 async with self._speaking(None if waits else self._streaming) as instance:
@@ -136,7 +136,7 @@ class Calls:
             raise _silence(interrupted) from None
 
     @asynccontextmanager
-    async def _speaking(self, room: anyio.Semaphore | None) -> AsyncGenerator[Instance]:
+    async def _speaking(self, room: anyio.Semaphore | None) -> AsyncGenerator[PluginChannel]:
         """Use an instance that has agreed to our contract; its refusals are raised as the errors they were.
 
         With *room*, no more at once than its manifest lets us, whatever the plugin itself makes of that number.
@@ -167,7 +167,7 @@ class Calls:
         finally:
             room.release()
 
-    async def _negotiate(self, instance: Instance) -> None:
+    async def _negotiate(self, instance: PluginChannel) -> None:
         request = engine_pb2.DescribePluginRequest(contracts=[CONTRACT_VERSION])
         call = instance.method("Plugin/Describe", "unary_unary")
         answer: engine_pb2.DescribePluginResponse = await call(

@@ -25,7 +25,7 @@ OPTIONS = (
 )
 
 
-class Where(msgspec.Struct, frozen=True):
+class PluginAddress(msgspec.Struct, frozen=True):
     """How to reach one instance of a plugin."""
 
     address: str
@@ -39,10 +39,10 @@ class Where(msgspec.Struct, frozen=True):
         return f"Where({self.address!r})"
 
 
-class Instance:
+class PluginChannel:
     """A channel to one instance."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: PluginAddress) -> None:
         self.metadata = ((AUTHORIZATION, f"Bearer {where.token}"),)
         self.negotiated = False
         """Whether it has agreed to speak our version of the contract."""
@@ -69,10 +69,10 @@ class Instance:
 class Channels:
     """Hands out the channel to the current instance, for the length of a call."""
 
-    def __init__(self, where: Callable[[], Where]) -> None:
+    def __init__(self, where: Callable[[], PluginAddress]) -> None:
         self._where = where
-        self._instances: dict[Where, Instance] = {}
-        self._latest: Where | None = None
+        self._instances: dict[PluginAddress, PluginChannel] = {}
+        self._latest: PluginAddress | None = None
         self._holders = 0
 
     @asynccontextmanager
@@ -86,11 +86,11 @@ class Channels:
             await self._let_go()
 
     @asynccontextmanager
-    async def current(self) -> AsyncGenerator[Instance]:
+    async def current(self) -> AsyncGenerator[PluginChannel]:
         """Use the current instance; raises what *where* raises when there is none."""
         where = self._latest = self._where()
         if where not in self._instances:
-            self._instances[where] = Instance(where)
+            self._instances[where] = PluginChannel(where)
         instance = self._instances[where]
         instance.users += 1
         try:
@@ -110,7 +110,7 @@ class Channels:
             await instance.close()
 
 
-def _open(where: Where) -> grpc.aio.Channel:
+def _open(where: PluginAddress) -> grpc.aio.Channel:
     if where.certificate:
         options = (*OPTIONS, ("grpc.ssl_target_name_override", _name_in(where)))
         credentials = grpc.ssl_channel_credentials(where.certificate.encode())
@@ -123,7 +123,7 @@ def _open(where: Where) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(where.address, options=OPTIONS)
 
 
-def _name_in(where: Where) -> str:
+def _name_in(where: PluginAddress) -> str:
     """Return a name the certificate is for: it is pinned as a whole, whatever name it carries."""
     try:
         certificate = x509.load_pem_x509_certificate(where.certificate.encode())

@@ -9,7 +9,7 @@ from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.infrastructure.contract.wire import to_message, to_struct
 from yunhe.infrastructure.remote.calls import Calls
-from yunhe.infrastructure.remote.channels import Channels, Where
+from yunhe.infrastructure.remote.channels import Channels, PluginAddress
 from yunhe.infrastructure.remote.engine import RemoteEngine
 
 ONBOARD_WITHIN_S = 600.0
@@ -18,7 +18,7 @@ ONBOARD_WITHIN_S = 600.0
 class RemoteKind:
     """Connects to engines through the plugin of *manifest*; *where* tells its current instance at every call."""
 
-    def __init__(self, manifest: Manifest, where: Callable[[], Where]) -> None:
+    def __init__(self, manifest: Manifest, where: Callable[[], PluginAddress]) -> None:
         self._channels = Channels(where)
         self._calls = Calls(manifest, self._channels)
 

@@ -1,14 +1,14 @@
 """Which site, how its login node is reached, and what the operator says of it."""
 
 from yunhe.infrastructure.contract.kind import Target
-from yunhe.infrastructure.host.target import Declared, HostTarget, LocalHost, SshHost
+from yunhe.infrastructure.host.target import DeclaredNode, HostTarget, LocalHost, SshHost
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.units import parse_duration_s
 
 DEFAULT_ROOT = "~/.yunhe/slurm"
 
 
-class DeclaredSite(Declared, frozen=True, kw_only=True):
+class DeclaredSite(DeclaredNode, frozen=True, kw_only=True):
     """What the operator says of a site."""
 
     partition: str = ""

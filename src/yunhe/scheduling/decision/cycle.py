@@ -22,9 +22,9 @@ from yunhe.scheduling.decision.nodes.packing import Packer
 from yunhe.scheduling.decision.options import (
     ANY_NUMBER,
     NO_DEVICES,
-    Appraiser,
     Option,
-    Shown,
+    OptionScorer,
+    PlacementSummary,
     amount_of,
 )
 from yunhe.scheduling.decision.present import shown_in
@@ -37,7 +37,7 @@ COMPILE_FROM_NODES = 200
 LONGEST_RUN = 256
 
 
-class Member(NamedTuple):
+class GangMember(NamedTuple):
     """One member's place: a node, and (device, thousandths, MiB) for each device it uses."""
 
     pool: int
@@ -52,8 +52,8 @@ class Fit(NamedTuple):
     option: Option
     pool: int
     """The pool of the first member; by it the whole is scored, unless it spans several."""
-    members: tuple[Member, ...]
-    spanning: Shown | None = None
+    members: tuple[GangMember, ...]
+    spanning: PlacementSummary | None = None
     """What it comes to as a whole where it spans several pools."""
 
     @property
@@ -62,17 +62,17 @@ class Fit(NamedTuple):
         return float(self.option.score[self.pool]) if self.spanning is None else self.spanning.score
 
 
-class Given(NamedTuple):
+class Placement(NamedTuple):
     """A fit that is kept, and what each member gets."""
 
     fit: Fit
     resources: tuple[Resources, ...]
 
 
-class Held(NamedTuple):
+class Reservation(NamedTuple):
     """What a placement keeps from others: amounts on nodes, and bandwidth on links."""
 
-    members: tuple[tuple[Member, IntArray], ...]
+    members: tuple[tuple[GangMember, IntArray], ...]
     links: tuple[tuple[tuple[int, ...], float], ...]
     groups: tuple[str, ...]
 
@@ -85,10 +85,10 @@ class Cycle:
         self.router = Router(snapshot.network)
         self.room = room_of(snapshot)
         self.groups: dict[str, IntArray] = dict(snapshot.groups)
-        self.appraiser = Appraiser(snapshot, self.router, self.groups)
+        self.appraiser = OptionScorer(snapshot, self.router, self.groups)
         self.packer: Packer | None = None
         self.learn(snapshot.surroundings.typical)
-        self._held: dict[JobId, Held] = {}
+        self._held: dict[JobId, Reservation] = {}
         self._given_back = 0
         most = int(np.diff(snapshot.device_start).max(initial=0))
         self._chosen = np.zeros((max(1, most), 3), dtype=np.int64)
@@ -163,7 +163,7 @@ class Cycle:
 
     def _gang(
         self, demand: Demand, option: Option, pools: "Sequence[int] | Iterator[int]"
-    ) -> tuple[Member, ...] | None:
+    ) -> tuple[GangMember, ...] | None:
         """Return a place for every member (or as many as there is room for, down to the least), or None."""
         members = self._members(demand, option, pools)
         least = demand.members if demand.members_min is None else demand.members_min
@@ -171,12 +171,12 @@ class Cycle:
 
     def _members(
         self, demand: Demand, option: Option, pools: "Sequence[int] | Iterator[int]"
-    ) -> list[Member]:
+    ) -> list[GangMember]:
         """Place members one by one, and leave the room as it was."""
         ask = option.ask
         if ask.per_node < ANY_NUMBER:
             ask = ask._replace(node_ok=ask.node_ok.copy())
-        placed: list[Member] = []
+        placed: list[GangMember] = []
         in_region: dict[str, int] = {}
         for pool in pools:
             wanted = min(demand.members - len(placed), self._allowed(demand, pool, in_region))
@@ -186,7 +186,7 @@ class Cycle:
             devices = np.zeros((wanted, *self._chosen.shape), dtype=np.int64)
             found = kernels.place_members(self.room, pool, ask, rows, devices)
             placed += [
-                Member(pool, int(rows[member]), _used(devices[member], ask)) for member in range(found)
+                GangMember(pool, int(rows[member]), _used(devices[member], ask)) for member in range(found)
             ]
             region = self._region(pool)
             in_region[region] = in_region.get(region, 0) + found
@@ -209,16 +209,16 @@ class Cycle:
         place = self.snapshot.pools[pool].place
         return place.region if place is not None and place.region else self.snapshot.pools[pool].name
 
-    def _packed(self, pool: int, row: int, ask: Ask) -> Member:
+    def _packed(self, pool: int, row: int, ask: Ask) -> GangMember:
         """Return a member's place in *pool*: the tightest node, or what packing for the usual prefers."""
         part = -1
         if self.packer is not None and not ask.node_ok.size:
             row, part = self.packer.best(pool, ask)
         if part < 0:
-            return Member(pool, row, self._devices(row, ask))
+            return GangMember(pool, row, self._devices(row, ask))
         device = int(self.snapshot.device_start[row]) + part
         _, milli, mib = ask.accelerators[0].tolist()
-        return Member(pool, row, np.array([[device, milli, mib]], dtype=np.int64))
+        return GangMember(pool, row, np.array([[device, milli, mib]], dtype=np.int64))
 
     def _devices(self, row: int, ask: Ask) -> IntArray:
         if not ask.accelerators.shape[0]:
@@ -228,7 +228,7 @@ class Cycle:
 
     # --- reserve
 
-    def place(self, demand: Demand) -> Given | None:
+    def place(self, demand: Demand) -> Placement | None:
         """Find a place for *demand* and keep it; None when nowhere can take it."""
         option = self.appraiser.option(demand, 0)
         if self._is_plain(demand, option):
@@ -241,10 +241,10 @@ class Cycle:
             return None
         given = self.given(demand, fit)
         held = zip(fit.members, map(amount_of, given), strict=True)
-        self.hold(demand.job_id, Held(tuple(held), self.shown(demand, fit).moves.links, demand.groups))
-        return Given(fit, given)
+        self.hold(demand.job_id, Reservation(tuple(held), self.shown(demand, fit).moves.links, demand.groups))
+        return Placement(fit, given)
 
-    def place_all(self, demands: Sequence[Demand]) -> Iterator[Given | None]:
+    def place_all(self, demands: Sequence[Demand]) -> Iterator[Placement | None]:
         """Place demands in their order, as ``place`` would; runs of plain ones go through the loop together."""
         run: list[tuple[Demand, Option]] = []
         for demand in demands:
@@ -272,7 +272,7 @@ class Cycle:
             and self.packer is None
         )
 
-    def _place_run(self, run: Sequence[tuple[Demand, Option]]) -> Iterator[Given | None]:
+    def _place_run(self, run: Sequence[tuple[Demand, Option]]) -> Iterator[Placement | None]:
         if not run:
             return
         places = np.empty((len(run), 2), dtype=np.int64)
@@ -289,16 +289,16 @@ class Cycle:
         for (demand, option), (pool, row) in zip(run, places.tolist(), strict=True):
             yield self._kept(demand, option, pool, row)
 
-    def _kept(self, demand: Demand, option: Option, pool: int, row: int) -> Given | None:
+    def _kept(self, demand: Demand, option: Option, pool: int, row: int) -> Placement | None:
         """Note what was taken for a plain demand; no pool: that it found no room."""
         if pool < 0:
             option.full_since = self._given_back
             return None
-        member = Member(pool, row, NO_DEVICES)
-        self._held[demand.job_id] = Held(((member, option.ask.amount),), (), ())
-        return Given(Fit(0, option, pool, (member,)), (demand.alternatives[0].resources,))
+        member = GangMember(pool, row, NO_DEVICES)
+        self._held[demand.job_id] = Reservation(((member, option.ask.amount),), (), ())
+        return Placement(Fit(0, option, pool, (member,)), (demand.alternatives[0].resources,))
 
-    def shown(self, demand: Demand, fit: Fit) -> Shown:
+    def shown(self, demand: Demand, fit: Fit) -> PlacementSummary:
         """Return what a fit comes to, as people read it."""
         if fit.spanning is not None:
             return fit.spanning
@@ -321,7 +321,7 @@ class Cycle:
             grown.append(Resources(cpu, memory, disk, alternative.resources.accelerators))
         return tuple(grown)
 
-    def hold(self, job_id: JobId, held: Held) -> None:
+    def hold(self, job_id: JobId, held: Reservation) -> None:
         """Keep what a placement takes from everybody else, until it is released."""
         for member, amount in held.members:
             self._shift(member, amount, -1)
@@ -333,7 +333,7 @@ class Cycle:
             self.appraiser.grouped += 1
         self._held[job_id] = held
 
-    def release(self, job_id: JobId) -> Held:
+    def release(self, job_id: JobId) -> Reservation:
         """Give back everything a placement held, and return what that was."""
         held = self._held.pop(job_id)
         for member, amount in held.members:
@@ -349,7 +349,7 @@ class Cycle:
         self._given_back += 1
         return held
 
-    def _shift(self, member: Member, amount: IntArray, sign: int) -> None:
+    def _shift(self, member: GangMember, amount: IntArray, sign: int) -> None:
         kernels.shift(self.room, member.pool, member.row, amount, member.devices, sign)
         if self.packer is not None:
             self.packer.changed(member.row)

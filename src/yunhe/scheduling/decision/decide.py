@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from yunhe.scheduling.decision.advice.smallest import smallest_change
-from yunhe.scheduling.decision.cycle import Cycle, Fit, Given, Member
+from yunhe.scheduling.decision.cycle import Cycle, Fit, GangMember, Placement
 from yunhe.scheduling.decision.demands import check_demand
 from yunhe.scheduling.decision.filter.explain import refusal_in
 from yunhe.scheduling.decision.model import (
@@ -79,7 +79,7 @@ def decide_in(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:
         )
     if spans:
         candidates = (_candidate(demand, cycle, fit), *candidates)
-    return _placed(demand, cycle, Given(fit, cycle.given(demand, fit)), candidates, rejections)
+    return _placed(demand, cycle, Placement(fit, cycle.given(demand, fit)), candidates, rejections)
 
 
 def place_in(demand: Demand, cycle: Cycle) -> Decision:
@@ -87,7 +87,7 @@ def place_in(demand: Demand, cycle: Cycle) -> Decision:
     return _short(demand, cycle, cycle.place(demand))
 
 
-def _short(demand: Demand, cycle: Cycle, given: Given | None) -> Decision:
+def _short(demand: Demand, cycle: Cycle, given: Placement | None) -> Decision:
     if given is None:
         return Waiting(rejected=(), smallest_change="", snapshot_version=cycle.snapshot.version)
     return _placed(demand, cycle, given, (_candidate(demand, cycle, given.fit),))
@@ -140,7 +140,7 @@ def _candidate(demand: Demand, cycle: Cycle, fit: Fit) -> Candidate:
 def _placed(
     demand: Demand,
     cycle: Cycle,
-    given: Given,
+    given: Placement,
     candidates: tuple[Candidate, ...],
     rejected: tuple[Rejection, ...] = (),
 ) -> Placed:
@@ -167,6 +167,6 @@ def _placed(
     )
 
 
-def _devices(snapshot: Snapshot, member: Member) -> tuple[int, ...]:
+def _devices(snapshot: Snapshot, member: GangMember) -> tuple[int, ...]:
     first = int(snapshot.device_start[member.row])
     return tuple([device - first for device in member.devices[:, 0].tolist()])

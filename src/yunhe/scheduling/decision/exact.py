@@ -45,7 +45,7 @@ def plan_exactly(demands: Sequence[Demand], snapshot: Snapshot, *, limit_s: floa
     """Return the optimum for *demands* together."""
     for demand in demands:
         _refuse_uncovered(check_demand(demand))
-    return _Model(demands, Cycle(check_snapshot(snapshot))).solve(limit_s)
+    return _DemandModel(demands, Cycle(check_snapshot(snapshot))).solve(limit_s)
 
 
 def _refuse_uncovered(demand: Demand) -> None:
@@ -71,7 +71,7 @@ def _refuse_unknown(option: Option) -> None:
         )
 
 
-class _Model:
+class _DemandModel:
     """Binary choices: which alternative on which node, and which arcs carry which transfer."""
 
     def __init__(self, demands: Sequence[Demand], cycle: Cycle) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.filter.rules import (
     Limit,
-    Question,
+    RuleInput,
     classes_ok,
     left_for_moves,
     limits_of,
@@ -20,9 +20,9 @@ from yunhe.scheduling.decision.filter.rules import (
     pool_refusal,
 )
 from yunhe.scheduling.decision.model import Alternative, Demand, Domain, spreads_of
-from yunhe.scheduling.decision.network.bundle import Bounds
-from yunhe.scheduling.decision.network.moving import Burden, Refusal
-from yunhe.scheduling.decision.network.reach import Moves, Survey, survey, survey_within
+from yunhe.scheduling.decision.network.bundle import TransferLimits
+from yunhe.scheduling.decision.network.moving import NetworkLoad, NetworkRefusal
+from yunhe.scheduling.decision.network.reach import MoveSummary, Reachability, survey, survey_within
 from yunhe.scheduling.decision.network.routes import Router
 from yunhe.scheduling.decision.nodes.kernels import Ask, ByteArray, FloatArray, IntArray
 from yunhe.scheduling.decision.score import kernels as score_kernels
@@ -51,17 +51,17 @@ class Screen:
 
     class_ok: ByteArray
     node_ok: ByteArray
-    refusals: tuple[dict[int, Refusal], ...]
+    refusals: tuple[dict[int, NetworkRefusal], ...]
     """Alternative by alternative: pool → why it is out."""
 
 
-class Shown(NamedTuple):
+class PlacementSummary(NamedTuple):
     """What every placement of an option in one pool has in common, as people read it."""
 
     score: float
     terms: dict[str, float | None]
     estimated: tuple[str, ...]
-    moves: Moves
+    moves: MoveSummary
 
 
 @dataclass(eq=False)
@@ -76,15 +76,15 @@ class Option:
     order: FloatArray
     """Like ``score``, with ties broken by money; infinite where a limit says no, too."""
     limits: list[Limit]
-    survey: Survey
-    refusals: dict[int, Refusal]
-    shown: dict[int, Shown] = field(default_factory=dict[int, Shown])
+    survey: Reachability
+    refusals: dict[int, NetworkRefusal]
+    shown: dict[int, PlacementSummary] = field(default_factory=dict[int, PlacementSummary])
     """Pool → what a placement there comes to, once asked for; see ``present``."""
     full_since: int = -1
     """The state of the cycle in which this found no room; room can only have shrunk until something is given back."""
 
 
-class Appraiser:
+class OptionScorer:
     """Works out options over one snapshot, as its network and groups stand."""
 
     def __init__(self, snapshot: Snapshot, router: Router, groups: Mapping[str, IntArray]) -> None:
@@ -97,7 +97,7 @@ class Appraiser:
         self._closed: set[int] = set()
         self._facts = facts_of(self.columns)
         self._screens: dict[object, Screen] = {}
-        self._surveys: dict[object, Survey] = {}
+        self._surveys: dict[object, Reachability] = {}
         self._options: dict[object, Option] = {}
         self._no_kinds = np.zeros((0, max(1, len(snapshot.device_kinds))), dtype=np.uint8)
 
@@ -179,17 +179,17 @@ class Appraiser:
             )
         return screen
 
-    def _refusals(self, demand: Demand, alternative: Alternative) -> dict[int, Refusal]:
-        found: dict[int, Refusal] = {}
+    def _refusals(self, demand: Demand, alternative: Alternative) -> dict[int, NetworkRefusal]:
+        found: dict[int, NetworkRefusal] = {}
         for row, pool in enumerate(self.snapshot.pools):
-            refusal = pool_refusal(Question(demand, alternative, pool, row, self.snapshot, self.groups))
+            refusal = pool_refusal(RuleInput(demand, alternative, pool, row, self.snapshot, self.groups))
             if row in self._closed:
-                refusal = Refusal("accepting", "has failed")
+                refusal = NetworkRefusal("accepting", "has failed")
             if refusal is not None:
                 found[row] = refusal
         return found
 
-    def _survey(self, demand: Demand, key: object) -> Survey:
+    def _survey(self, demand: Demand, key: object) -> Reachability:
         found = self._surveys.get(key)
         if found is None:
             if len(self._surveys) >= REMEMBERED:
@@ -198,7 +198,7 @@ class Appraiser:
             found = self._surveys[key] = survey(demand, self.snapshot, self.columns, self.router, worth)
         return found
 
-    def _make_option(self, demand: Demand, alternative: int, screen: Screen, found: Survey) -> Option:
+    def _make_option(self, demand: Demand, alternative: int, screen: Screen, found: Reachability) -> Option:
         resources = demand.alternatives[alternative].resources
         table = table_of(demand, resources, self._facts, found.reach, self.columns)
         refusals = screen.refusals[alternative]
@@ -225,8 +225,8 @@ class Appraiser:
         return Option(self._ask(demand, resources, screen), table, score, order, limits, found, refusals)
 
     def _within_limits(
-        self, demand: Demand, table: FloatArray, found: Survey, refusals: Mapping[int, Refusal]
-    ) -> Survey | None:
+        self, demand: Demand, table: FloatArray, found: Reachability, refusals: Mapping[int, NetworkRefusal]
+    ) -> Reachability | None:
         """Return how to move things within deadline and budget in pools where the preferred ways are not."""
         if not (demand.data or demand.traffic) or (
             demand.deadline_at is None and demand.budget_micros is None
@@ -236,14 +236,14 @@ class Appraiser:
         over = (term(table, "data_s") > seconds) | ~(term(table, "data_cost") <= money)
         over &= (seconds >= 0) & (money >= 0)
         room = {
-            int(row): (Bounds(float(seconds[row]), float(money[row])), float(table[HOURS, row]))
+            int(row): (TransferLimits(float(seconds[row]), float(money[row])), float(table[HOURS, row]))
             for row in np.flatnonzero(over)
             if row not in refusals
         }
         if not room:
             return None
         worth = worth_of(demand.policy, demand.weights)
-        return survey_within(found, Burden(demand, self.snapshot, self.router, worth), room)
+        return survey_within(found, NetworkLoad(demand, self.snapshot, self.router, worth), room)
 
     def _ask(self, demand: Demand, resources: Resources, screen: Screen) -> Ask:
         per_node, node_ok = ANY_NUMBER, screen.node_ok

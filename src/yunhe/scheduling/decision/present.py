@@ -3,21 +3,21 @@
 import numpy as np
 
 from yunhe.scheduling.decision.model import Demand, Route, Transfer
-from yunhe.scheduling.decision.network.moving import Parts
-from yunhe.scheduling.decision.network.reach import Moves
-from yunhe.scheduling.decision.options import Option, Shown
+from yunhe.scheduling.decision.network.moving import PoolMoves
+from yunhe.scheduling.decision.network.reach import MoveSummary
+from yunhe.scheduling.decision.options import Option, PlacementSummary
 from yunhe.scheduling.decision.score.columns import PoolColumns
 from yunhe.scheduling.decision.score.terms import shown_terms
 
 
 def shown_in(
     demand: Demand, option: Option, pool: int, columns: PoolColumns, sites: tuple[str, ...]
-) -> Shown:
+) -> PlacementSummary:
     """Return what every placement of an option in one pool has in common; worked out once."""
     if pool not in option.shown:
         if pool not in option.survey.moves:
             option.survey.moves[pool] = moves_of(option.survey.parts[pool], sites)
-        option.shown[pool] = Shown(
+        option.shown[pool] = PlacementSummary(
             score=float(option.score[pool]),
             terms=shown_terms(option.table, pool),
             estimated=estimated_in(demand, option, pool, columns),
@@ -26,12 +26,12 @@ def shown_in(
     return option.shown[pool]
 
 
-def moves_of(parts: Parts, sites: tuple[str, ...]) -> Moves:
+def moves_of(parts: PoolMoves, sites: tuple[str, ...]) -> MoveSummary:
     """Return what moves as people read it, and the bandwidth it reserves."""
     transfers, routes = _transfers(parts, sites), _routes(parts, sites)
     links = [(route.links, route.mbps) for route in routes]
     links += [(one.links, one.rate_mbps) for one in transfers if one.rate_mbps is not None]
-    return Moves(transfers, routes, tuple(links))
+    return MoveSummary(transfers, routes, tuple(links))
 
 
 def estimated_in(demand: Demand, option: Option, pool: int, columns: PoolColumns) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def estimated_in(demand: Demand, option: Option, pool: int, columns: PoolColumns
     return tuple(names)
 
 
-def _transfers(parts: Parts, sites: tuple[str, ...]) -> tuple[Transfer, ...]:
+def _transfers(parts: PoolMoves, sites: tuple[str, ...]) -> tuple[Transfer, ...]:
     return tuple(
         [
             Transfer(
@@ -63,7 +63,7 @@ def _transfers(parts: Parts, sites: tuple[str, ...]) -> tuple[Transfer, ...]:
     )
 
 
-def _routes(parts: Parts, sites: tuple[str, ...]) -> tuple[Route, ...]:
+def _routes(parts: PoolMoves, sites: tuple[str, ...]) -> tuple[Route, ...]:
     return tuple(
         [
             Route(

@@ -11,9 +11,9 @@ import numpy as np
 
 from yunhe.scheduling.decision.filter.rules import limits_of
 from yunhe.scheduling.decision.model import Demand
-from yunhe.scheduling.decision.network.bundle import Choice, choose_together
-from yunhe.scheduling.decision.network.moving import Burden, Haul, Parts, Stream, parts_of
-from yunhe.scheduling.decision.options import Appraiser, Option, Shown
+from yunhe.scheduling.decision.network.bundle import RouteChoice, choose_together
+from yunhe.scheduling.decision.network.moving import DataMove, NetworkLoad, PoolMoves, TrafficFlow, parts_of
+from yunhe.scheduling.decision.options import Option, OptionScorer, PlacementSummary
 from yunhe.scheduling.decision.present import estimated_in, moves_of
 from yunhe.scheduling.decision.score import kernels as score_kernels
 from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, FloatArray
@@ -37,11 +37,11 @@ def orders_of(option: Option) -> list[list[int]]:
 
 
 def shown_over(
-    demand: Demand, option: Option, members: Mapping[int, int], appraiser: Appraiser
-) -> Shown | None:
+    demand: Demand, option: Option, members: Mapping[int, int], appraiser: OptionScorer
+) -> PlacementSummary | None:
     """Return what a gang with so many members in each pool comes to; None where links or limits do not allow it."""
     column = _column(demand, option, members)
-    parts = Parts()
+    parts = PoolMoves()
     if demand.data or demand.traffic:
         moved = _moved(demand, members, appraiser, column)
         if moved is None:
@@ -50,7 +50,7 @@ def shown_over(
     if any(bool(limit.broken[0]) for limit in limits_of(demand, column, appraiser.snapshot.taken_at)):
         return None
     estimated = [name for pool in members for name in estimated_in(demand, option, pool, appraiser.columns)]
-    return Shown(
+    return PlacementSummary(
         score=_score(demand, option, column),
         terms=shown_terms(column, 0),
         estimated=tuple(dict.fromkeys(estimated)),
@@ -72,11 +72,11 @@ def _column(demand: Demand, option: Option, members: Mapping[int, int]) -> Float
 
 
 def _moved(
-    demand: Demand, members: Mapping[int, int], appraiser: Appraiser, column: FloatArray
-) -> Parts | None:
+    demand: Demand, members: Mapping[int, int], appraiser: OptionScorer, column: FloatArray
+) -> PoolMoves | None:
     """Choose how everything comes to all of the pools at once, and note in *column* what that takes."""
     worth = worth_of(demand.policy, demand.weights)
-    burden = Burden(demand, appraiser.snapshot, appraiser.router, worth)
+    burden = NetworkLoad(demand, appraiser.snapshot, appraiser.router, worth)
     hours, all_members = float(column[HOURS, 0]), sum(members.values())
     moves = [
         (pool, move)
@@ -93,11 +93,11 @@ def _moved(
 
 def _note(
     column: FloatArray,
-    moves: Sequence[tuple[int, Haul | Stream]],
-    chosen: Sequence[tuple[tuple[int, Haul | Stream], Choice]],
+    moves: Sequence[tuple[int, DataMove | TrafficFlow]],
+    chosen: Sequence[tuple[tuple[int, DataMove | TrafficFlow], RouteChoice]],
 ) -> None:
     """Write what moving takes: money in all, and the time of the pool that waits longest."""
-    unknown = any(isinstance(move, Haul) and not move.choices() for _, move in moves)
+    unknown = any(isinstance(move, DataMove) and not move.choices() for _, move in moves)
     seconds = dict.fromkeys((pool for pool, _ in moves), np.nan if unknown else 0.0)
     for (pool, _), choice in chosen:
         seconds[pool] += choice.seconds

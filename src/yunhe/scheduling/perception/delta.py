@@ -9,7 +9,7 @@ from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import NodeId, PoolId
 from yunhe.scheduling.perception.model import NodeFacts, PoolFacts
 from yunhe.scheduling.perception.network import build_network
-from yunhe.scheduling.perception.snapshot import IntArray, Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.snapshot import IntArray, Snapshot, SnapshotContext, build_snapshot
 
 
 class SnapshotDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -23,7 +23,7 @@ class SnapshotDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     nodes: tuple[NodeFacts, ...] = ()
     """A node that changed, with what is free now; reservations on it are taken off again."""
     gone_nodes: tuple[NodeId, ...] = ()
-    surroundings: Surroundings | None = None
+    surroundings: SnapshotContext | None = None
     """Replaces all of them; None: as before."""
 
 

@@ -27,8 +27,8 @@ from yunhe.scheduling.perception.model import (
     SpotFacts,
     TypicalAsk,
 )
-from yunhe.scheduling.perception.rows import Row, read_rows
-from yunhe.scheduling.perception.snapshot import Snapshot, Surroundings, build_snapshot
+from yunhe.scheduling.perception.rows import FileRow, read_rows
+from yunhe.scheduling.perception.snapshot import Snapshot, SnapshotContext, build_snapshot
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def read_snapshot(folder: Path, *, taken_at: float = 0.0) -> Snapshot:
     nodes = read_rows(folder / "nodes.csv", NODE, lambda row: _node(row, ids))
     _refuse_twins("nodes.csv", [str(node.id) for node in nodes])
     _refuse_twins("pools", [str(pool.id) for pool in pools])
-    around = Surroundings(
+    around = SnapshotContext(
         sites=tuple(read_rows(folder / "sites.csv", ("site", "region", "relays"), _site)),
         links=tuple(read_rows(folder / "links.csv", (*LINK, "both_ways"), _link)),
         datasets=tuple(_document(folder, "datasets", list[DatasetFacts]) or ()),
@@ -111,13 +111,13 @@ def _refuse_twins(where: str, ids: list[str]) -> None:
         )
 
 
-def _one_of(row: Row, column: str, known: set[str]) -> str:
+def _one_of(row: FileRow, column: str, known: set[str]) -> str:
     """Return the pool that a cell names; a stranger would be left aside without a word."""
     name = row.name(column)
     return name if name in known else row.refuse(column, "is no pool of pools.json", name)
 
 
-def _amount(row: Row, suffix: str = "", otherwise: Resources | None = None) -> Resources:
+def _amount(row: FileRow, suffix: str = "", otherwise: Resources | None = None) -> Resources:
     """Return amounts; where a cell is empty, what they are *otherwise*."""
     rest = otherwise or Resources()
     memory = row.count(DEVICE_MEMORY) or 0
@@ -140,7 +140,7 @@ def _amount(row: Row, suffix: str = "", otherwise: Resources | None = None) -> R
     )
 
 
-def _milli(row: Row, column: str, count: str) -> int:
+def _milli(row: FileRow, column: str, count: str) -> int:
     try:
         milli = round(float(count) * 1000)
     except (ValueError, OverflowError):
@@ -148,7 +148,7 @@ def _milli(row: Row, column: str, count: str) -> int:
     return milli if milli >= 0 else row.refuse(column, "must be at least 0", count)
 
 
-def _node(row: Row, pools: set[str]) -> NodeFacts:
+def _node(row: FileRow, pools: set[str]) -> NodeFacts:
     total = _amount(row)
     return NodeFacts(
         id=NodeId(row.name("node")),
@@ -162,11 +162,11 @@ def _node(row: Row, pools: set[str]) -> NodeFacts:
     )
 
 
-def _site(row: Row) -> SiteFacts:
+def _site(row: FileRow) -> SiteFacts:
     return SiteFacts(row.name("site"), row.text("region"), row.yes("relays"))
 
 
-def _link(row: Row) -> LinkFacts:
+def _link(row: FileRow) -> LinkFacts:
     price = row.number("price_per_gib")
     return LinkFacts(
         source=row.name("source"),
@@ -181,7 +181,7 @@ def _link(row: Row) -> LinkFacts:
     )
 
 
-def _external(row: Row, pools: set[str]) -> ExternalScore:
+def _external(row: FileRow, pools: set[str]) -> ExternalScore:
     return ExternalScore(
         name=row.name("name"),
         pool_id=PoolId(_one_of(row, "pool", pools)),
@@ -191,7 +191,7 @@ def _external(row: Row, pools: set[str]) -> ExternalScore:
     )
 
 
-def _reservation(row: Row, pools: set[str]) -> Reservation:
+def _reservation(row: FileRow, pools: set[str]) -> Reservation:
     return Reservation(
         job_id=JobId(row.name("job")),
         pool_id=PoolId(_one_of(row, "pool", pools)),
@@ -201,7 +201,7 @@ def _reservation(row: Row, pools: set[str]) -> Reservation:
     )
 
 
-def _typical(row: Row) -> TypicalAsk:
+def _typical(row: FileRow) -> TypicalAsk:
     return TypicalAsk(_amount(row), row.known("share"))
 
 

@@ -32,7 +32,7 @@ class SpotFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     interruptions_per_hour: float | None = None
 
 
-class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+class FreeSize(msgspec.Struct, frozen=True, omit_defaults=True):
     """One bar of the histogram of free sizes of a pool that hides its nodes."""
 
     free: Resources
@@ -67,7 +67,7 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What its engine can do beyond the basics: ``images``, ``resize`` …"""
     missing: dict[str, str] = {}
     """Powers it does not have, each with its engine's reason; one that is in neither is not known of."""
-    shapes: tuple[Shape, ...] = ()
+    shapes: tuple[FreeSize, ...] = ()
     """Set where the pool hides its nodes and shows a histogram of free sizes instead."""
     site: str = ""
     """Where it meets the network; empty: a site of its own, of the pool's name."""

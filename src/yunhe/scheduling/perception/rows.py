@@ -22,7 +22,7 @@ class BadCellError(ValueError):
         self.problem = problem
 
 
-class Row:
+class FileRow:
     """One line of a table; an empty cell is unknown."""
 
     def __init__(self, where: str, cells: dict[str, str]) -> None:
@@ -89,7 +89,7 @@ class Row:
         raise BadCellError(FieldProblem(f"{self.where}: {column}", problem, value))
 
 
-def read_rows(path: Path, columns: tuple[str, ...], read: Callable[[Row], T]) -> list[T]:
+def read_rows(path: Path, columns: tuple[str, ...], read: Callable[[FileRow], T]) -> list[T]:
     """Return what *read* makes of each row; a missing file has none. Every problem of the file is told at once."""
     if not path.exists():
         return []
@@ -101,7 +101,7 @@ def read_rows(path: Path, columns: tuple[str, ...], read: Callable[[Row], T]) ->
             problems += _unknown(path.name, table.fieldnames or [], columns)
             for cells in table:
                 try:
-                    found.append(read(Row(f"{path.name}:{table.line_num}", cells)))
+                    found.append(read(FileRow(f"{path.name}:{table.line_num}", cells)))
                 except BadCellError as bad:
                     problems.append(bad.problem)
     except (UnicodeDecodeError, csv.Error) as error:

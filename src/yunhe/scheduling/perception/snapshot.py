@@ -16,11 +16,11 @@ from yunhe.scheduling.perception.model import (
     DatasetFacts,
     Device,
     ExternalScore,
+    FreeSize,
     LinkFacts,
     NodeFacts,
     PoolFacts,
     Reservation,
-    Shape,
     SiteFacts,
     TypicalAsk,
 )
@@ -40,7 +40,7 @@ class NodeClass(NamedTuple):
     taints: tuple[str, ...]
 
 
-class Surroundings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SnapshotContext(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a snapshot knows beside pools and nodes; all of it may be empty."""
 
     sites: tuple[SiteFacts, ...] = ()
@@ -82,7 +82,7 @@ class Snapshot:
     network: Network
     groups: Mapping[str, IntArray] = field(default_factory=dict[str, IntArray])
     """Group → rows of the nodes on which a member runs."""
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    surroundings: SnapshotContext = field(default_factory=SnapshotContext)
 
     @cached_property
     def row_of_node(self) -> Mapping[NodeId, int]:
@@ -180,14 +180,14 @@ def build_snapshot(
     *,
     version: int,
     taken_at: float,
-    surroundings: Surroundings | None = None,
+    surroundings: SnapshotContext | None = None,
 ) -> Snapshot:
     """Encapsulate what is known into the one form that decisions accept.
 
     Reservations that have not expired at *taken_at* are taken off what is free: nothing is promised twice between a
     decision and the moment its pool shows it.
     """
-    around = surroundings or Surroundings()
+    around = surroundings or SnapshotContext()
     pools = sorted(pools, key=lambda pool: (pool.name, pool.id))
     row_of_pool = {pool.id: row for row, pool in enumerate(pools)}
     strangers = sorted({node.pool_id for node in nodes} - set(row_of_pool))
@@ -287,7 +287,7 @@ def check_snapshot(snapshot: object) -> Snapshot:
 def _hidden_nodes(pool: PoolFacts) -> list[NodeFacts]:
     """Return the nodes that a histogram of free sizes stands for; they have no name."""
 
-    def node(shape: Shape) -> NodeFacts:
+    def node(shape: FreeSize) -> NodeFacts:
         return NodeFacts(
             id=NodeId(""), pool_id=pool.id, total=shape.free, free=shape.free, isa=shape.isa, labels={}
         )

@@ -3,56 +3,56 @@
 from typing import NamedTuple
 
 
-class Planned(NamedTuple):
+class UnsupportedField(NamedTuple):
     """Why a field is refused, and the one value that asks for nothing and so may stay."""
 
     instead: str
     neutral: object = None
 
 
-PLAN_ONLY: dict[str, Planned] = {
-    "num_nodes": Planned("submit one task per node (yunhe run a.yaml b.yaml)", 1),
-    "service": Planned("start the server in run and set a timeout"),
-    "components": Planned("submit one task per component", ()),
-    "links": Planned("submit one task per component", ()),
+PLAN_ONLY: dict[str, UnsupportedField] = {
+    "num_nodes": UnsupportedField("submit one task per node (yunhe run a.yaml b.yaml)", 1),
+    "service": UnsupportedField("start the server in run and set a timeout"),
+    "components": UnsupportedField("submit one task per component", ()),
+    "links": UnsupportedField("submit one task per component", ()),
 }
 """Fields that ``yunhe plan`` decides and explains and that ``yunhe run`` refuses."""
 
-TASK_FIELDS: dict[str, Planned] = {
-    "volumes": Planned("send files with file_mounts, fetch them with outputs"),
-    "data": Planned("send files with workdir or file_mounts"),
-    "network": Planned("leave it out"),
-    "budget": Planned("bound the cost with timeout and resources; see it with yunhe cost"),
-    "config": Planned("leave it out; the platform is configured with yunhe config"),
-    "experimental": Planned("leave it out"),
-    "event_callback": Planned("follow the job with yunhe logs -f or the API's events"),
-    "file_mounts_mapping": Planned("use file_mounts"),
+TASK_FIELDS: dict[str, UnsupportedField] = {
+    "volumes": UnsupportedField("send files with file_mounts, fetch them with outputs"),
+    "data": UnsupportedField("send files with workdir or file_mounts"),
+    "network": UnsupportedField("leave it out"),
+    "budget": UnsupportedField("bound the cost with timeout and resources; see it with yunhe cost"),
+    "config": UnsupportedField("leave it out; the platform is configured with yunhe config"),
+    "experimental": UnsupportedField("leave it out"),
+    "event_callback": UnsupportedField("follow the job with yunhe logs -f or the API's events"),
+    "file_mounts_mapping": UnsupportedField("use file_mounts"),
 }
 
-RESOURCE_FIELDS: dict[str, Planned] = {
-    "use_spot": Planned("set the task's tier: low is cheapest and gives way first", False),
-    "image_id": Planned("name the image with the task's image"),
-    "infra": Planned("name a pool with pool, or prefer a place with near"),
-    "cloud": Planned("name a pool with pool, or prefer a place with near"),
-    "region": Planned("prefer a place with the task's near"),
-    "zone": Planned("prefer a place with the task's near"),
-    "instance_type": Planned("say what is needed with cpus, memory and accelerators"),
-    "ports": Planned("reach a running job with yunhe exec"),
-    "disk_tier": Planned("leave it out"),
-    "network_tier": Planned("leave it out"),
-    "local_disk": Planned("ask for disk_size"),
-    "autostop": Planned("set the task's timeout"),
-    "job_recovery": Planned("set the task's retries"),
-    "spot_recovery": Planned("set the task's retries"),
-    "accelerator_args": Planned("leave it out"),
-    "priority": Planned("set the task's tier: high, medium or low"),
-    "labels": Planned("put what tells jobs apart into the task's name"),
+RESOURCE_FIELDS: dict[str, UnsupportedField] = {
+    "use_spot": UnsupportedField("set the task's tier: low is cheapest and gives way first", False),
+    "image_id": UnsupportedField("name the image with the task's image"),
+    "infra": UnsupportedField("name a pool with pool, or prefer a place with near"),
+    "cloud": UnsupportedField("name a pool with pool, or prefer a place with near"),
+    "region": UnsupportedField("prefer a place with the task's near"),
+    "zone": UnsupportedField("prefer a place with the task's near"),
+    "instance_type": UnsupportedField("say what is needed with cpus, memory and accelerators"),
+    "ports": UnsupportedField("reach a running job with yunhe exec"),
+    "disk_tier": UnsupportedField("leave it out"),
+    "network_tier": UnsupportedField("leave it out"),
+    "local_disk": UnsupportedField("ask for disk_size"),
+    "autostop": UnsupportedField("set the task's timeout"),
+    "job_recovery": UnsupportedField("set the task's retries"),
+    "spot_recovery": UnsupportedField("set the task's retries"),
+    "accelerator_args": UnsupportedField("leave it out"),
+    "priority": UnsupportedField("set the task's tier: high, medium or low"),
+    "labels": UnsupportedField("put what tells jobs apart into the task's name"),
 }
 
-SERVICE_FIELDS: dict[str, Planned] = {
-    "readiness_probe": Planned("leave it out; only where the replicas would go is decided"),
-    "replica_policy": Planned("say how many with replicas"),
-    "ports": Planned("leave it out; only where the replicas would go is decided"),
+SERVICE_FIELDS: dict[str, UnsupportedField] = {
+    "readiness_probe": UnsupportedField("leave it out; only where the replicas would go is decided"),
+    "replica_policy": UnsupportedField("say how many with replicas"),
+    "ports": UnsupportedField("leave it out; only where the replicas would go is decided"),
 }
 
 ALIASES: dict[str, str] = {

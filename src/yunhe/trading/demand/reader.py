@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import yaml
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
-from yunhe.trading.demand.planned import ALIASES, Planned
+from yunhe.trading.demand.planned import ALIASES, UnsupportedField
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 DOCUMENT_LIMIT_BYTES = 1024 * 1024
@@ -96,7 +96,7 @@ class Reader:
         return {}
 
     def fields(
-        self, prefix: str, entries: Document, readers: "Readers", planned: dict[str, Planned]
+        self, prefix: str, entries: Document, readers: "Readers", planned: dict[str, UnsupportedField]
     ) -> dict[str, object]:
         """Read each entry by its reader; what is planned or unknown is noted."""
         read: dict[str, object] = {}

@@ -34,14 +34,14 @@ from engines.kubernetes.kubelet.access import Access
 from engines.kubernetes.kubelet.node import Node, NodeSpec
 from engines.kubernetes.kubelet.pods import Home
 from engines.kubernetes.kubelet.server import Server
-from yunhe.agent.limits.limits import find_keeper
+from yunhe.agent.limits.limits import find_backend
 
 
 async def main(order: dict[str, Any]) -> None:
     """Serve every node of *order* until told to end."""
     access = Access(Path(order["kubeconfig"]))
     folder = Path(order["folder"])
-    keeper = find_keeper(str(folder))
+    keeper = find_backend(str(folder))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=order["authority"])
     context.load_cert_chain(order["certificate"], order["key"])
     context.verify_mode = ssl.CERT_REQUIRED

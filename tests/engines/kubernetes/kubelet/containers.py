@@ -17,7 +17,7 @@ import anyio.to_thread
 from anyio.abc import Process
 
 from engines.kubernetes.kubelet.logs import LogWriter
-from yunhe.agent.limits.limits import Keeper
+from yunhe.agent.limits.limits import LimitsBackend
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 KILLED = 128 + signal.SIGKILL
@@ -54,7 +54,7 @@ class Plan:
 class Run:
     """A container that was started; it is over once ``ended`` is set."""
 
-    def __init__(self, plan: Plan, folder: Path, keeper: Keeper, group_name: str) -> None:
+    def __init__(self, plan: Plan, folder: Path, keeper: LimitsBackend, group_name: str) -> None:
         self.plan = plan
         self.name = group_name
         self.started_at = now()
@@ -71,7 +71,7 @@ class Run:
         self._launched = anyio.Event()
 
     @classmethod
-    def lost(cls, plan: Plan, folder: Path, keeper: Keeper, name: str) -> "Run":
+    def lost(cls, plan: Plan, folder: Path, keeper: LimitsBackend, name: str) -> "Run":
         """Return a start of which nothing is known but that it is over."""
         run = cls(plan, folder, keeper, name)
         run.exit_code, run.reason, run.ended_at = KILLED, "ContainerStatusUnknown", now()

@@ -15,7 +15,7 @@ from engines.kubernetes.kubelet.contents import Contents, NotYetError, expand
 from engines.kubernetes.kubelet.quantities import mebibytes, millis
 from engines.kubernetes.kubelet.resize import Refused
 from engines.kubernetes.kubelet.statuses import Conditions, Container, pod_status
-from yunhe.agent.limits.limits import Keeper
+from yunhe.agent.limits.limits import LimitsBackend
 
 RETRY_S = 0.3
 BACK_OFF_S = 0.5
@@ -28,7 +28,7 @@ class Home(NamedTuple):
 
     address: str
     folder: Path
-    keeper: Keeper
+    keeper: LimitsBackend
 
 
 class PodWorker:

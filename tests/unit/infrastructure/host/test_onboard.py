@@ -4,7 +4,7 @@ import pytest
 
 from yunhe.infrastructure.host.bridge import NOT_STARTED
 from yunhe.infrastructure.host.onboard import check_capacity, checks_before, onboard
-from yunhe.infrastructure.host.target import Declared, LocalHost
+from yunhe.infrastructure.host.target import DeclaredNode, LocalHost
 from yunhe.kernel.resources import Resources
 
 CASES = [
@@ -54,14 +54,14 @@ async def test_a_root_on_this_machine_that_cannot_be_made_is_a_failed_check() ->
 @pytest.mark.parametrize(
     ("declared", "ok"),
     [
-        (Declared(), True),
-        (Declared(cpu_millis=2000), True),
-        (Declared(cpu_millis=1000), False),
-        (Declared(cpu_millis=2000, memory_mib=1024), False),
+        (DeclaredNode(), True),
+        (DeclaredNode(cpu_millis=2000), True),
+        (DeclaredNode(cpu_millis=1000), False),
+        (DeclaredNode(cpu_millis=2000, memory_mib=1024), False),
     ],
 )
 def test_an_agent_that_offers_something_else_than_was_declared_is_no_pool(
-    declared: Declared, ok: bool
+    declared: DeclaredNode, ok: bool
 ) -> None:
     check = check_capacity(Resources(cpu_millis=2000, memory_mib=8192, disk_mib=7), declared)
     assert (check.step, check.ok) == ("capacity", ok)

@@ -10,9 +10,9 @@ from yunhe.infrastructure.ray import amounts
 from yunhe.infrastructure.ray.wire import (
     Gpu,
     NodesAnswer,
-    NodeStats,
     Raylet,
     RayNode,
+    RayNodeStats,
     StateSnapshot,
     SummaryAnswer,
 )
@@ -49,7 +49,7 @@ def test_the_nodes_of_a_real_cluster_are_read() -> None:
 
 
 def test_a_graphics_processor_is_of_its_type_and_anything_else_of_its_name() -> None:
-    stats = NodeStats(gpus=[Gpu(40_000, 10_000, 50.0), Gpu(40_000, 0, 0.0)])
+    stats = RayNodeStats(gpus=[Gpu(40_000, 10_000, 50.0), Gpu(40_000, 0, 0.0)])
     assert amounts.total_of(TYPED, stats).accelerators == (Accelerators("A100", 2000, 80_000),)
     assert amounts.total_of(UNTYPED).accelerators == (Accelerators("GPU", 1000),)
     assert amounts.total_of(CUSTOM).accelerators == (Accelerators("fpga", 2000),)
@@ -92,7 +92,7 @@ def test_what_no_node_has_is_refused_by_the_name_of_the_field(wanted: Resources,
 
 
 def test_dead_nodes_are_left_out_draining_ones_are_not_ready_and_strange_ones_an_error() -> None:
-    draining = NodeStats(raylet=Raylet(node_id="n1", state_snapshot=StateSnapshot("DRAINING")))
+    draining = RayNodeStats(raylet=Raylet(node_id="n1", state_snapshot=StateSnapshot("DRAINING")))
     seen = amounts.inventory([PLAIN, node("n9", {"CPU": 1}, "DEAD"), CUSTOM], [draining], 0.0).nodes
     assert [(one.id, one.ready) for one in seen] == [("n1", False), ("n3", False)]
     assert all(one.reason for one in seen)

@@ -10,9 +10,9 @@ from engines.ray_dashboard import RECORDED, Dashboard
 from yunhe.infrastructure.contract.manifest import read_manifest
 from yunhe.infrastructure.contract.model import Ending, Phase, Power
 from yunhe.infrastructure.ray.engine import MISSING
-from yunhe.infrastructure.ray.marks import Known, read_known
+from yunhe.infrastructure.ray.marks import RayAllocation, read_known
 from yunhe.infrastructure.ray.phases import NEVER_RAN, observe
-from yunhe.infrastructure.ray.wire import Ended, RayJob, Reading, Report
+from yunhe.infrastructure.ray.wire import Ended, RayJob, RayReport, ReportReading
 from yunhe.kernel.errors import (
     ForbiddenError,
     NotFoundError,
@@ -23,7 +23,7 @@ from yunhe.kernel.errors import (
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
 
-REPORT = Report(
+REPORT = RayReport(
     started_at=10.0,
     step="step-1",
     log_bytes=8,
@@ -35,7 +35,7 @@ REPORT = Report(
 ENDED = msgspec.structs.replace(REPORT, ended=Ended(exit_code=3, ending="done", ended_at=12.0, detail=""))
 
 
-def known(status: str, *, error_type: str | None = None, stopped: bool = False) -> Known:
+def known(status: str, *, error_type: str | None = None, stopped: bool = False) -> RayAllocation:
     job = RayJob(
         type="SUBMISSION",
         status=status,
@@ -46,7 +46,7 @@ def known(status: str, *, error_type: str | None = None, stopped: bool = False) 
         metadata={"yunhe": "allocation", "token": "4", "resources": '{"cpu_millis":500}'},
         driver_node_id="n1",
     )
-    return Known(allocation_id=AllocationId("alloc_1"), main=job, token=4, stopped=stopped)
+    return RayAllocation(allocation_id=AllocationId("alloc_1"), main=job, token=4, stopped=stopped)
 
 
 def test_the_manifest_is_complete_and_lacks_what_the_engine_lacks() -> None:
@@ -63,7 +63,7 @@ def test_the_jobs_of_a_real_cluster_are_read() -> None:
     assert seen == {"allocation", "tombstone"}
     for one in read_known(jobs).values():
         if one.main:
-            assert observe(one, Reading()).token >= 1
+            assert observe(one, ReportReading()).token >= 1
 
 
 @pytest.mark.parametrize(
@@ -82,42 +82,42 @@ def test_the_jobs_of_a_real_cluster_are_read() -> None:
         ("FAILED", REPORT, Phase.UNKNOWN),
     ],
 )
-def test_each_status_of_ray_has_its_phase(status: str, report: Report | None, phase: Phase) -> None:
-    seen = observe(known(status), Reading(report))
+def test_each_status_of_ray_has_its_phase(status: str, report: RayReport | None, phase: Phase) -> None:
+    seen = observe(known(status), ReportReading(report))
     assert (seen.phase, seen.token, seen.resources) == (phase, 4, Resources(cpu_millis=500))
 
 
 def test_how_it_ended_is_what_the_runner_recorded() -> None:
-    seen = observe(known("FAILED"), Reading(ENDED))
+    seen = observe(known("FAILED"), ReportReading(ENDED))
     assert (seen.exit_code, seen.ending, seen.ended_at) == (3, Ending.DONE, 12.0)
 
 
 @pytest.mark.parametrize("error_type", sorted(NEVER_RAN))
 def test_what_ray_could_not_start_has_exited_and_says_why(error_type: str) -> None:
-    seen = observe(known("FAILED", error_type=error_type), Reading())
+    seen = observe(known("FAILED", error_type=error_type), ReportReading())
     assert (seen.phase, seen.exit_code) == (Phase.EXITED, 125)
     assert "it went wrong" in seen.detail
     assert "Traceback" not in seen.detail
-    stopped = observe(known("FAILED", error_type=error_type, stopped=True), Reading())
+    stopped = observe(known("FAILED", error_type=error_type, stopped=True), ReportReading())
     assert (stopped.phase, stopped.ending) == (Phase.EXITED, Ending.STOPPED)
 
 
 def test_what_a_crash_left_open_is_unknown_and_not_guessed() -> None:
     for report in (None, REPORT):
-        seen = observe(known("FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED"), Reading(report))
+        seen = observe(known("FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED"), ReportReading(report))
         assert (seen.phase, seen.exit_code, seen.ending) == (Phase.UNKNOWN, None, None)
 
 
 @pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED", "STOPPED"])
 def test_no_end_is_told_while_the_node_that_knows_it_does_not_answer(status: str) -> None:
-    assert observe(known(status), Reading(REPORT, certain=False)).phase is Phase.RUNNING
-    assert observe(known(status), Reading(None, certain=False)).phase is Phase.STARTING
-    assert observe(known(status), Reading(ENDED, certain=False)).exit_code == 3
+    assert observe(known(status), ReportReading(REPORT, certain=False)).phase is Phase.RUNNING
+    assert observe(known(status), ReportReading(None, certain=False)).phase is Phase.STARTING
+    assert observe(known(status), ReportReading(ENDED, certain=False)).exit_code == 3
 
 
 def test_a_status_nobody_knows_is_an_error_that_names_it() -> None:
     with pytest.raises(UnsupportedError, match="HIBERNATING"):
-        observe(known("HIBERNATING"), Reading())
+        observe(known("HIBERNATING"), ReportReading())
 
 
 @pytest.mark.anyio

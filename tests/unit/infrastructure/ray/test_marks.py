@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.infrastructure.ray import marks
 from yunhe.infrastructure.ray.node.grace import JOB_KEYS, shortest_grace_s
-from yunhe.infrastructure.ray.wire import RayJob, Submission
+from yunhe.infrastructure.ray.wire import RayJob, RaySubmission
 from yunhe.kernel.ids import AllocationId, ProjectId
 
 ID = AllocationId("alloc_06d1t8k2m4")
 DAY_S = 86_400.0
 
 
-def listed(submission: Submission, at: float = 0.0, status: str = "FAILED") -> RayJob:
+def listed(submission: RaySubmission, at: float = 0.0, status: str = "FAILED") -> RayJob:
     return RayJob(
         type="SUBMISSION",
         status=status,
@@ -46,7 +46,7 @@ submissions = st.one_of(
 @settings(max_examples=60)
 @given(st.lists(submissions, min_size=1, max_size=8, unique_by=lambda one: one.submission_id), st.randoms())
 def test_the_highest_token_counts_in_whatever_order_they_are_listed(
-    written: list[Submission], random: Random
+    written: list[RaySubmission], random: Random
 ) -> None:
     jobs = [listed(one) for one in written]
     first = marks.read_known(jobs)
@@ -93,7 +93,7 @@ def test_archives_are_unpacked_in_the_order_they_came() -> None:
 
 def test_what_was_released_is_swept_after_an_hour_and_forgotten_after_a_week() -> None:
     main = listed(
-        Submission(entrypoint="x", submission_id=ID, metadata={"yunhe": "allocation", "token": "1"})
+        RaySubmission(entrypoint="x", submission_id=ID, metadata={"yunhe": "allocation", "token": "1"})
     )
     released = listed(marks.released_mark(ID, 2), at=1000.0)
     known = marks.read_known([released, main])
@@ -105,7 +105,7 @@ def test_what_was_released_is_swept_after_an_hour_and_forgotten_after_a_week() -
 
 def test_what_was_not_released_is_neither_swept_nor_forgotten() -> None:
     main = listed(
-        Submission(entrypoint="x", submission_id=ID, metadata={"yunhe": "allocation", "token": "1"})
+        RaySubmission(entrypoint="x", submission_id=ID, metadata={"yunhe": "allocation", "token": "1"})
     )
     known = marks.read_known([main])
     assert marks.to_sweep(known, 1e12) == []

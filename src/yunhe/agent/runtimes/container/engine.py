@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from typing import Any, NamedTuple
 
-from yunhe.agent.limits.limits import Group
+from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import PATH
 from yunhe.agent.runs.processes import Identity, identify
@@ -26,7 +26,7 @@ _ABOUT = '{{.State.Pid}} {{with .GraphDriver}}{{with .Data}}{{index . "UpperDir"
 _FIRST_NAME = "yunhe-"
 
 
-class Engine:
+class ContainerEngine:
     """The container engine of this host, once it was asked whether it works."""
 
     def __init__(self, agent: str) -> None:
@@ -104,7 +104,7 @@ def container_name(allocation_id: str) -> str:
     return f"{_FIRST_NAME}{allocation_id}"
 
 
-def start(order: dict[str, Any], run: Run, group: Group) -> list[str]:
+def start(order: dict[str, Any], run: Run, group: LimitGroup) -> list[str]:
     """Return the command that makes the container of *order*, fetching the image where it is not there yet."""
     name, uid = container_name(run.id), order["uid"]
     mounts = [f"{path}:{path}" for path in (run.work, run.at("tmp"))]

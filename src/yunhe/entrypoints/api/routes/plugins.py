@@ -20,7 +20,7 @@ from yunhe.entrypoints.api.caller import (
     known_parameters,
 )
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
-from yunhe.entrypoints.wire import PluginFolder, Plugins
+from yunhe.entrypoints.wire import PluginFolder, PluginList
 from yunhe.kernel.errors import ConflictError, ForbiddenError
 from yunhe.kernel.ids import UserId
 from yunhe.runtime.platform import Platform
@@ -29,9 +29,9 @@ from yunhe.trading.accounts.model import EVERY_PROJECT, Action, Principal
 
 
 @get("/plugins")
-async def plugins(caller: TheCaller) -> Plugins:
+async def plugins(caller: TheCaller) -> PluginList:
     """List every plugin: its version, vendor, powers and state."""
-    return Plugins(await caller.platform.plugins.plugins())
+    return PluginList(await caller.platform.plugins.plugins())
 
 
 @get("/plugins/{name:str}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from yunhe.entrypoints.client.transport import TransportError
-from yunhe.entrypoints.client.waiting import knock
+from yunhe.entrypoints.client.waiting import probe
 from yunhe.kernel.errors import ConflictError, YunheError
 
 START_PATIENCE_S = 60.0
@@ -18,7 +18,7 @@ STOP_PATIENCE_S = 20.0
 _TAIL_LINES = 8
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningServer(msgspec.Struct, frozen=True):
     """A server that was started: enough to know it again, and not to mistake another process for it."""
 
     pid: int
@@ -26,16 +26,16 @@ class Running(msgspec.Struct, frozen=True):
     url: str
 
 
-def running(home: Path) -> Running | None:
+def running(home: Path) -> RunningServer | None:
     """Return the server that runs from *home*, or None."""
     try:
-        known = msgspec.json.decode(_pid_file(home).read_bytes(), type=Running)
+        known = msgspec.json.decode(_pid_file(home).read_bytes(), type=RunningServer)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
     return known if known.born == _birth(known.pid) else None
 
 
-def start(home: Path, host: str, port: int, more: list[str]) -> Running:
+def start(home: Path, host: str, port: int, more: list[str]) -> RunningServer:
     """Start a server that outlives this terminal, and return once it is ready."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     url = f"http://{host}:{port}"
@@ -55,13 +55,13 @@ def start(home: Path, host: str, port: int, more: list[str]) -> Running:
             start_new_session=True,
             cwd=home,
         )
-    server = Running(process.pid, _birth(process.pid) or "", url)
+    server = RunningServer(process.pid, _birth(process.pid) or "", url)
     _pid_file(home).write_bytes(msgspec.json.encode(server))
     await_ready(server, home)
     return server
 
 
-def await_ready(server: Running, home: Path) -> None:
+def await_ready(server: RunningServer, home: Path) -> None:
     """Return once *server* is ready; raise with the end of its log if it dies or takes too long."""
     log = log_file(home)
     give_up = time.monotonic() + START_PATIENCE_S
@@ -83,12 +83,12 @@ def await_ready(server: Running, home: Path) -> None:
 def answers(url: str) -> bool:
     """Return whether a platform is ready at *url*."""
     try:
-        return knock(url, direct=True).status == 200
+        return probe(url, direct=True).status == 200
     except TransportError:
         return False
 
 
-def stop(home: Path) -> Running | None:
+def stop(home: Path) -> RunningServer | None:
     """Stop the server of *home* and wait until it is gone; None when none ran."""
     server = running(home)
     if server is None:

@@ -9,14 +9,14 @@ import msgspec
 from rich.progress import Progress
 from rich.table import Table
 
-from yunhe.availability.explanation import Explanation
+from yunhe.availability.explanation import PlanExplanation
 from yunhe.availability.model import Model, Service
 from yunhe.availability.percent import show_percent
 from yunhe.availability.planner import FrontierPoint, Infeasible, Planned
 from yunhe.availability.pricing import Point, Pricing
 from yunhe.availability.published import paper
 from yunhe.availability.published import reproduction as paper_results
-from yunhe.availability.remedies import Change
+from yunhe.availability.remedies import ModelChange
 from yunhe.availability.simulation import Simulation
 from yunhe.entrypoints.cli.terminal.screen import out
 from yunhe.entrypoints.cli.views.availability_plot import plot_frontier
@@ -199,7 +199,7 @@ def _show_infeasible(outcome: Infeasible) -> None:
     out().print(table)
 
 
-def _as_flag(change: Change) -> str:
+def _as_flag(change: ModelChange) -> str:
     if change.field in FLAGS:
         return FLAGS[change.field].format(change.value)
     _, name, _ = change.field.split(".")
@@ -339,7 +339,7 @@ def show_reproduction(content: dict[str, Any]) -> None:
         _show_mixed(content["mixed"])
 
 
-def _show_table_1(rows: Sequence[paper_results.Row], clusters: Sequence[Sequence[str]]) -> None:
+def _show_table_1(rows: Sequence[paper_results.TableRow], clusters: Sequence[Sequence[str]]) -> None:
     table = _grid("Table 1: availability in percent, 3 instances, and how many services", "METHOD")
     notes: list[str] = []
     matching = sum(cell.matches for row in rows for cell in row.cells)
@@ -456,7 +456,7 @@ def show_simulation(model: Model, outcome: Planned | Infeasible, result: Simulat
     show_assumptions(model)
 
 
-def show_explanation(model: Model, outcome: Planned | Infeasible, result: Explanation) -> None:
+def show_explanation(model: Model, outcome: Planned | Infeasible, result: PlanExplanation) -> None:
     """Print why the plan is as it is."""
     target = show_target(result.target_percent)
     verdict = "meets" if isinstance(outcome, Planned) else "is the nearest to, and misses,"

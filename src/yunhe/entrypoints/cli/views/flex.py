@@ -11,8 +11,8 @@ from rich.text import Text
 from yunhe.entrypoints.cli.terminal.screen import err, hints, out, table
 from yunhe.flexible.assessment import Assessment, PolicyResult
 from yunhe.flexible.explanation import InstanceExplanation
-from yunhe.flexible.reading.rows import Reading
-from yunhe.flexible.rightsizing import Recommendation, Severity, Spec, flavour_waste
+from yunhe.flexible.reading.rows import TraceReading
+from yunhe.flexible.rightsizing import InstanceSize, Recommendation, Severity, flavour_waste
 from yunhe.kernel.money import MICROS, Prices, show_money
 from yunhe.kernel.units import show_cpu, show_duration, show_memory
 
@@ -40,7 +40,7 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def understood(reading: Reading) -> list[str]:
+def understood(reading: TraceReading) -> list[str]:
     """Return what the columns were taken for, and what is worth knowing about the rows."""
     lines: list[str] = []
     if reading.understood:
@@ -60,7 +60,7 @@ def understood(reading: Reading) -> list[str]:
     return lines
 
 
-def as_read(reading: Reading) -> dict[str, object]:
+def as_read(reading: TraceReading) -> dict[str, object]:
     """Return the same for programs."""
     return {
         "understood": reading.understood,
@@ -84,7 +84,7 @@ def savings(advice: Sequence[Recommendation], prices: Prices) -> dict[str, float
 
 def show_assessment(
     found: Assessment,
-    reading: Reading,
+    reading: TraceReading,
     advice: Sequence[Recommendation],
     prices: Prices,
     *,
@@ -176,7 +176,7 @@ def _calibration(found: Assessment) -> object:
     return table(("stated", "realised", "ratio", "worst placement", "hosts for all"), rows)
 
 
-def show_advice(advice: Sequence[Recommendation], reading: Reading, prices: Prices, top: int) -> None:
+def show_advice(advice: Sequence[Recommendation], reading: TraceReading, prices: Prices, top: int) -> None:
     """Print the largest savings and the shortages."""
     console = out()
     for line in understood(reading):
@@ -210,7 +210,7 @@ def show_advice(advice: Sequence[Recommendation], reading: Reading, prices: Pric
     )
 
 
-def spec_text(spec: Spec) -> str:
+def spec_text(spec: InstanceSize) -> str:
     """Return a size in a few letters."""
     memory = f" {show_memory(spec.memory_mib)}" if spec.memory_mib else ""
     return f"{show_cpu(spec.cpu_millis)} core{'' if spec.cpu_millis == 1000 else 's'}{memory}"

@@ -5,9 +5,18 @@ from html import escape
 from pathlib import Path
 
 from yunhe.entrypoints.cli.views.flex import monthly, percent, spec_text, understood
-from yunhe.entrypoints.cli.views.flex_svg import Axis, Group, Mark, band, bars, columns, heat_map, scatter
+from yunhe.entrypoints.cli.views.flex_svg import (
+    Axis,
+    PlotMark,
+    PointGroup,
+    band,
+    bars,
+    columns,
+    heat_map,
+    scatter,
+)
 from yunhe.flexible.assessment import ENOUGH_WINDOWS, Assessment, PolicyResult
-from yunhe.flexible.reading.rows import Reading
+from yunhe.flexible.reading.rows import TraceReading
 from yunhe.flexible.rightsizing import Recommendation, Severity, flavour_waste
 from yunhe.kernel.money import Prices, show_money
 from yunhe.kernel.units import show_duration
@@ -40,7 +49,7 @@ dt{font-weight:600;margin-top:8px}dd{margin:0 0 0 18px}
 
 
 def write_report(
-    path: Path, found: Assessment, reading: Reading, advice: Sequence[Recommendation], prices: Prices
+    path: Path, found: Assessment, reading: TraceReading, advice: Sequence[Recommendation], prices: Prices
 ) -> None:
     """Write the report to *path*."""
     body = "".join(
@@ -147,7 +156,7 @@ def _density(found: Assessment) -> str:
     x = Axis("hosts needed for all instances (fewer is cheaper)", 0, most * 1.08, lambda v: f"{v:g}")
     y = Axis("overload that happened", 0, top, lambda v: percent(v, 0 if top > 0.05 else 1))
     fixed = tuple(
-        Mark(
+        PlotMark(
             one.hosts,
             one.realised,
             f"{one.ratio:g}×",
@@ -156,7 +165,7 @@ def _density(found: Assessment) -> str:
         for one in shown
     )
     flexible = tuple(
-        Mark(
+        PlotMark(
             one.hosts,
             one.realised_when_all_placed,
             f"{100 * one.stated:g} % allowed",
@@ -166,8 +175,8 @@ def _density(found: Assessment) -> str:
         for one in found.calibration
     )
     groups = (
-        Group("fixed ratio", "fixed", fixed, joined=True),
-        Group("flexible", "flexible", flexible, joined=True, labels_left=True),
+        PointGroup("fixed ratio", "fixed", fixed, joined=True),
+        PointGroup("flexible", "flexible", flexible, joined=True, labels_left=True),
     )
     return (
         "<h2>Density against overload</h2><p>Each point is a way of placing every instance. Left means fewer hosts, "
@@ -184,7 +193,7 @@ def _calibration(found: Assessment) -> str:
     x = Axis("overload you allow", 0.003, 0.09, show, (0.005, 0.01, 0.02, 0.05), log=True)
     y = Axis("overload that happened", 0.0002, 0.2, show, (0.001, 0.01, 0.1), log=True)
     marks = tuple(
-        Mark(
+        PlotMark(
             one.stated,
             one.realised,
             percent(one.realised, 2),
@@ -192,7 +201,7 @@ def _calibration(found: Assessment) -> str:
         )
         for one in found.calibration
     )
-    drawing = scatter((Group("flexible", "flexible", marks),), x, y, band(x, y, 0.3, 1.5))
+    drawing = scatter((PointGroup("flexible", "flexible", marks),), x, y, band(x, y, 0.3, 1.5))
     rows = "".join(
         f"<tr><td>{percent(one.stated)}</td><td>{percent(one.realised, 2)}</td><td>{one.realised / one.stated:.2f}</td>"
         f"<td>{percent(one.worst_window)}</td><td>{one.hosts:.1f}</td></tr>"
@@ -287,6 +296,6 @@ def _how(found: Assessment) -> str:
     )
 
 
-def _input(reading: Reading, found: Assessment) -> str:
+def _input(reading: TraceReading, found: Assessment) -> str:
     lines = "".join(f"<li>{escape(line)}</li>" for line in [*understood(reading), *found.notes])
     return f"<h2>What was read</h2><ul class='small'>{lines}</ul>"

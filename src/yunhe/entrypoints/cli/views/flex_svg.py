@@ -12,7 +12,7 @@ _LABEL_WIDTH, _LABEL_HEIGHT = 60, 13
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """A point with a label and what the pointer shows over it."""
 
     x: float
@@ -22,12 +22,12 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PointGroup:
     """Points of one kind: its name, its CSS class, and whether a line joins them."""
 
     name: str
     style: str
-    marks: tuple[Mark, ...]
+    marks: tuple[PlotMark, ...]
     joined: bool = False
     labels_left: bool = False
 
@@ -60,7 +60,7 @@ def nice_ticks(low: float, high: float, wanted: int = 5) -> tuple[float, ...]:
     return tuple(step * k for k in range(first, int(high / step + 1e-9) + 1))
 
 
-def scatter(groups: Sequence[Group], x: Axis, y: Axis, behind: str = "") -> str:
+def scatter(groups: Sequence[PointGroup], x: Axis, y: Axis, behind: str = "") -> str:
     """Return points in a frame with a legend; *behind* is drawn first."""
     parts = [_frame(x, y), behind]
     labelled: list[tuple[float, float]] = []

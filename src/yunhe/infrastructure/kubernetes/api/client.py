@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from yunhe.infrastructure.kubernetes.api.answers import OverloadedError, error_of, read_status
-from yunhe.infrastructure.kubernetes.api.connections import Lanes
+from yunhe.infrastructure.kubernetes.api.connections import ConnectionPool
 from yunhe.infrastructure.kubernetes.api.credentials import Credentials
 from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
 from yunhe.infrastructure.kubernetes.api.limiter import Limiter
@@ -43,12 +43,12 @@ class Api:
         self.limiter = limiter or Limiter()
         self.credentials = Credentials(access)
         self.tls: ssl.SSLContext | None = None
-        self._lanes: Lanes | None = None
+        self._lanes: ConnectionPool | None = None
         self._extensions = {"sni_hostname": access.tls_server_name} if access.tls_server_name else {}
 
     async def __aenter__(self) -> Self:
         self.tls = await self.credentials.tls()
-        self._lanes = Lanes(self.tls, self.access.proxy_url)
+        self._lanes = ConnectionPool(self.tls, self.access.proxy_url)
         return self
 
     async def __aexit__(

@@ -15,7 +15,7 @@ import httpx
 IDLE_S = 60.0
 
 
-class Lanes(httpx.AsyncBaseTransport):
+class ConnectionPool(httpx.AsyncBaseTransport):
     """Sends each request over the connection that was free last."""
 
     def __init__(self, tls: ssl.SSLContext | None, proxy_url: str = "") -> None:
@@ -59,7 +59,9 @@ class Lanes(httpx.AsyncBaseTransport):
 class _Returning(httpx.AsyncByteStream):
     """An answer that gives its lane back when it is closed."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, lanes: Lanes, lane: httpx.AsyncHTTPTransport) -> None:
+    def __init__(
+        self, stream: httpx.AsyncByteStream, lanes: ConnectionPool, lane: httpx.AsyncHTTPTransport
+    ) -> None:
         self._stream = stream
         self._lanes = lanes
         self._lane: httpx.AsyncHTTPTransport | None = lane

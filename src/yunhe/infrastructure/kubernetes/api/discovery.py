@@ -2,7 +2,7 @@
 
 from yunhe.infrastructure.kubernetes.api.answers import decode
 from yunhe.infrastructure.kubernetes.api.client import JSON, Api
-from yunhe.infrastructure.kubernetes.api.shapes import Meta, Shape
+from yunhe.infrastructure.kubernetes.api.shapes import ApiObject, Meta
 from yunhe.kernel.errors import YunheError
 
 AGGREGATED = ",".join(
@@ -16,66 +16,66 @@ AGGREGATED = ",".join(
 )
 
 
-class Subresource(Shape, frozen=True):
+class Subresource(ApiObject, frozen=True):
     """Part of a resource."""
 
     subresource: str = ""
 
 
-class Resource(Shape, frozen=True):
+class Resource(ApiObject, frozen=True):
     """A kind of object that is served."""
 
     resource: str = ""
     subresources: tuple[Subresource, ...] = ()
 
 
-class Version(Shape, frozen=True):
+class Version(ApiObject, frozen=True):
     """A version of a group."""
 
     version: str = ""
     resources: tuple[Resource, ...] = ()
 
 
-class Group(Shape, frozen=True):
+class ApiGroup(ApiObject, frozen=True):
     """A group of kinds."""
 
     metadata: Meta = Meta()
     versions: tuple[Version, ...] = ()
 
 
-class GroupList(Shape, frozen=True):
+class GroupList(ApiObject, frozen=True):
     """The aggregated answer."""
 
     kind: str = ""
-    items: tuple[Group, ...] = ()
+    items: tuple[ApiGroup, ...] = ()
 
 
-class LegacyVersion(Shape, frozen=True):
+class LegacyVersion(ApiObject, frozen=True):
     """A version of a group, as servers without aggregated discovery say it."""
 
     group_version: str = ""
 
 
-class LegacyGroup(Shape, frozen=True):
+class LegacyGroup(ApiObject, frozen=True):
     """Such a group."""
 
     versions: tuple[LegacyVersion, ...] = ()
 
 
-class Legacy(Shape, frozen=True):
+class Legacy(ApiObject, frozen=True):
     """Their answer: versions of the core group, or groups."""
 
     versions: tuple[str, ...] = ()
     groups: tuple[LegacyGroup, ...] = ()
 
 
-class LegacyResource(Shape, frozen=True):
+class LegacyResource(ApiObject, frozen=True):
     """A kind of object, by its name."""
 
     name: str = ""
 
 
-class LegacyResources(Shape, frozen=True):
+class LegacyResources(ApiObject, frozen=True):
     """What one version serves."""
 
     resources: tuple[LegacyResource, ...] = ()

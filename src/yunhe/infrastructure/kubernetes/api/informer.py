@@ -17,7 +17,7 @@ from yunhe.infrastructure.kubernetes.api.answers import ExpiredError, Overloaded
 from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Object
 from yunhe.infrastructure.kubernetes.api.store import Store
-from yunhe.infrastructure.kubernetes.api.watch import PAGE, Decoder, Event, Source, lines
+from yunhe.infrastructure.kubernetes.api.watch import PAGE, EventDecoder, WatchEvent, WatchSource, lines
 from yunhe.kernel.errors import InvalidInputError, PoolUnreachableError, YunheError
 
 T = TypeVar("T", bound=Object)
@@ -47,14 +47,14 @@ class NoStreamingListError(YunheError):
 class Informer(Generic[T]):
     """Keeps a store in step with the cluster; ``run`` it in a task."""
 
-    def __init__(self, api: Api, source: Source[T], *, pace: Pace | None = None) -> None:
+    def __init__(self, api: Api, source: WatchSource[T], *, pace: Pace | None = None) -> None:
         self.store: Store[T] = Store()
         self.problem: YunheError | None = None
         self.failing_since: float | None = None
         self._synced = anyio.Event()
         self._api = api
         self._source = source
-        self._decoder = Decoder(source.shape)
+        self._decoder = EventDecoder(source.shape)
         self._pace = pace or Pace()
         self._version = ""
         self._streaming_lists = True
@@ -168,7 +168,7 @@ class Informer(Generic[T]):
             more["resourceVersion"] = self._version
         return self._source.params(**more)
 
-    def _take(self, event: Event, fresh: dict[Key, T] | None) -> dict[Key, T] | None:
+    def _take(self, event: WatchEvent, fresh: dict[Key, T] | None) -> dict[Key, T] | None:
         """Take one event in; return what is still gathered for the first filling."""
         match event.type:
             case "BOOKMARK":

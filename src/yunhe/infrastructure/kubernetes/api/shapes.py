@@ -5,11 +5,11 @@ from typing import Protocol
 import msgspec
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ApiObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Any of them: named in their words, read in ours."""
 
 
-class Meta(Shape, frozen=True):
+class Meta(ApiObject, frozen=True):
     """What every object has."""
 
     name: str = ""
@@ -43,33 +43,33 @@ class Object(Protocol):
         ...
 
 
-class Bare(Shape, frozen=True):
+class Bare(ApiObject, frozen=True):
     """Any object, by what all of them have."""
 
     metadata: Meta = Meta()
 
 
-class Record(Shape, frozen=True):
+class Record(ApiObject, frozen=True):
     """The ConfigMap of an allocation, without the scripts in it."""
 
     metadata: Meta = Meta()
 
 
-class Amounts(Shape, frozen=True):
+class ContainerAmounts(ApiObject, frozen=True):
     """Requests and limits of a container."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class Container(Shape, frozen=True):
+class Container(ApiObject, frozen=True):
     """A container as it was asked for."""
 
     name: str = ""
-    resources: Amounts = Amounts()
+    resources: ContainerAmounts = ContainerAmounts()
 
 
-class PodSpec(Shape, frozen=True):
+class PodSpec(ApiObject, frozen=True):
     """What was asked for."""
 
     node_name: str = ""
@@ -77,7 +77,7 @@ class PodSpec(Shape, frozen=True):
     active_deadline_seconds: int | None = None
 
 
-class Terminated(Shape, frozen=True):
+class Terminated(ApiObject, frozen=True):
     """How a container ended."""
 
     exit_code: int | None = None
@@ -87,36 +87,36 @@ class Terminated(Shape, frozen=True):
     finished_at: str | None = None
 
 
-class Running(Shape, frozen=True):
+class ContainerRunning(ApiObject, frozen=True):
     """A container that runs."""
 
     started_at: str | None = None
 
 
-class Waiting(Shape, frozen=True):
+class ContainerWaiting(ApiObject, frozen=True):
     """A container that does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Shape, frozen=True):
+class ContainerState(ApiObject, frozen=True):
     """Exactly one of these."""
 
-    waiting: Waiting | None = None
-    running: Running | None = None
+    waiting: ContainerWaiting | None = None
+    running: ContainerRunning | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Shape, frozen=True):
+class ContainerStatus(ApiObject, frozen=True):
     """A container as the node sees it."""
 
     name: str = ""
     state: ContainerState = ContainerState()
-    resources: Amounts | None = None
+    resources: ContainerAmounts | None = None
 
 
-class Condition(Shape, frozen=True):
+class Condition(ApiObject, frozen=True):
     """Something true, false or unknown of an object."""
 
     type: str = ""
@@ -127,7 +127,7 @@ class Condition(Shape, frozen=True):
     """Which version of the specification it speaks of; 0: the cluster is too old to say."""
 
 
-class PodStatus(Shape, frozen=True):
+class PodStatus(ApiObject, frozen=True):
     """What became of it."""
 
     phase: str = ""
@@ -142,7 +142,7 @@ class PodStatus(Shape, frozen=True):
         return next((one for one in self.conditions if one.type == kind and one.status == "True"), None)
 
 
-class Pod(Shape, frozen=True):
+class Pod(ApiObject, frozen=True):
     """A pod of ours."""
 
     metadata: Meta = Meta()
@@ -150,21 +150,21 @@ class Pod(Shape, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class NeighbourSpec(Shape, frozen=True):
+class NeighbourSpec(ApiObject, frozen=True):
     """What a pod of others holds."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
 
 
-class Neighbour(Shape, frozen=True):
+class Neighbour(ApiObject, frozen=True):
     """A pod that is not ours, by what it takes away from a node."""
 
     metadata: Meta = Meta()
     spec: NeighbourSpec = NeighbourSpec()
 
 
-class Taint(Shape, frozen=True):
+class Taint(ApiObject, frozen=True):
     """What keeps pods away from a node."""
 
     key: str = ""
@@ -172,21 +172,21 @@ class Taint(Shape, frozen=True):
     effect: str = ""
 
 
-class NodeSpec(Shape, frozen=True):
+class NodeSpec(ApiObject, frozen=True):
     """What the operator says of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(Shape, frozen=True):
+class NodeStatus(ApiObject, frozen=True):
     """What the node says of itself."""
 
     allocatable: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
 
 
-class KubeNode(Shape, frozen=True):
+class KubeNode(ApiObject, frozen=True):
     """A node of the cluster."""
 
     metadata: Meta = Meta()
@@ -194,7 +194,7 @@ class KubeNode(Shape, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class ListMeta(Shape, frozen=True):
+class ListMeta(ApiObject, frozen=True):
     """What every list has."""
 
     resource_version: str = ""

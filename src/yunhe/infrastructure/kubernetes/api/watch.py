@@ -16,7 +16,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 PAGE = 500
 
 
-class Event(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """One line of a watch."""
 
     type: str
@@ -30,7 +30,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None
 
 
-class Source(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class WatchSource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What to list and watch, and what to read of it."""
 
     path: str
@@ -44,34 +44,34 @@ class Source(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return {name: value for name, value in chosen.items() if value}
 
 
-class Decoder(Generic[T]):
+class EventDecoder(Generic[T]):
     """Decodes the events and pages of one source."""
 
     def __init__(self, shape: type[T]) -> None:
-        self._event = msgspec.json.Decoder(Event)
+        self._event = msgspec.json.Decoder(WatchEvent)
         self._object = msgspec.json.Decoder(shape)
         self._page = msgspec.json.Decoder(Page[shape])
 
-    def event(self, line: bytes) -> Event:
+    def event(self, line: bytes) -> WatchEvent:
         """Return the event on a line; a line that is none means that the stream cannot be trusted any more."""
         try:
             return self._event.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PoolUnreachableError(f"The watch sent what is no event: {error}.") from None
 
-    def object(self, event: Event) -> T:
+    def object(self, event: WatchEvent) -> T:
         """Return the object of an event."""
         try:
             return self._object.decode(event.object)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise YunheError(f"An object of the cluster has a form that is not known: {error}.") from None
 
-    def bookmark(self, event: Event) -> tuple[str, bool]:
+    def bookmark(self, event: WatchEvent) -> tuple[str, bool]:
         """Return a bookmark's version, and whether all that was there has been sent."""
         metadata = decode(bytes(event.object), Bare).metadata
         return metadata.resource_version, metadata.annotations.get(INITIAL_EVENTS_END) == "true"
 
-    def status(self, event: Event) -> Status:
+    def status(self, event: WatchEvent) -> Status:
         """Return what went wrong inside the stream."""
         return decode(bytes(event.object), Status)
 

@@ -19,7 +19,7 @@ MOST_AT_ONCE = 256
 AGAIN_AFTER_S = 1.0
 
 
-class Tap:
+class LogWatch:
     """What has been heard of one allocation."""
 
     def __init__(self, record: Record) -> None:
@@ -38,24 +38,24 @@ class Tap:
         return news
 
 
-class Taps:
+class LogWatches:
     """One tap for each running allocation."""
 
     def __init__(self, api: Api, group: TaskGroup, tell: Callable[[], None]) -> None:
         self._api = api
         self._group = group
         self._tell = tell
-        self._taps: dict[Key, Tap] = {}
+        self._taps: dict[Key, LogWatch] = {}
         self._places = anyio.CapacityLimiter(MOST_AT_ONCE)
 
-    def get(self, key: Key) -> Tap | None:
+    def get(self, key: Key) -> LogWatch | None:
         """Return what has been heard of an allocation."""
         return self._taps.get(key)
 
     def open(self, key: Key, record: Record, look: Callable[[], Pod | None]) -> None:
         """Begin to listen, unless somebody does."""
         if key not in self._taps:
-            tap = self._taps[key] = Tap(record)
+            tap = self._taps[key] = LogWatch(record)
             self._group.start_soon(self._listen, key, tap, look)
 
     def close(self, key: Key) -> None:
@@ -69,13 +69,13 @@ class Taps:
         for key in list(self._taps):
             self.close(key)
 
-    async def whole(self, key: Key, record: Record) -> Tap:
+    async def whole(self, key: Key, record: Record) -> LogWatch:
         """Read all there is, now that there will be no more."""
-        tap = self._taps.get(key) or Tap(record)
+        tap = self._taps.get(key) or LogWatch(record)
         await self._pass(key, tap, follow=False)
         return tap
 
-    async def _listen(self, key: Key, tap: Tap, look: Callable[[], Pod | None]) -> None:
+    async def _listen(self, key: Key, tap: LogWatch, look: Callable[[], Pod | None]) -> None:
         with tap.scope:
             async with self._places:
                 while (pod := look()) is not None and not is_over(pod):
@@ -87,7 +87,7 @@ class Taps:
                             continue
                     await anyio.sleep(AGAIN_AFTER_S / 5)
 
-    async def _pass(self, key: Key, tap: Tap, *, follow: bool) -> None:
+    async def _pass(self, key: Key, tap: LogWatch, *, follow: bool) -> None:
         marks, log_bytes = StepMarks(tap.allocation_id), 0
         async for data in read_log(self._api, key, marks, follow=follow):
             log_bytes += len(data)

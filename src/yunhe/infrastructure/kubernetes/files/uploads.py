@@ -19,7 +19,7 @@ from yunhe.infrastructure.kubernetes.api.shapes import Bare, Key, Record
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.phases import allocation_of, state_of
 from yunhe.infrastructure.kubernetes.objects.pods import Body, RecordState, collection, path_of
-from yunhe.infrastructure.kubernetes.objects.records import Records
+from yunhe.infrastructure.kubernetes.objects.records import AllocationRecords
 from yunhe.kernel.errors import ConflictError, NotFoundError, TooLargeError
 
 PIECE_BYTES = 900_000
@@ -59,7 +59,7 @@ def kept_of(record: Record) -> tuple[Kept, ...]:
 class Uploads:
     """Keeps and removes the files of allocations."""
 
-    def __init__(self, api: Api, records: Records) -> None:
+    def __init__(self, api: Api, records: AllocationRecords) -> None:
         self._api = api
         self._records = records
 

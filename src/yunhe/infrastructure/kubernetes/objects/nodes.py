@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from yunhe.infrastructure.contract.model import Catalogue, Node, Region, Spec
 from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode
 from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.infrastructure.kubernetes.usage.stats import NodeUse
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.places import Place
@@ -18,7 +18,9 @@ GPU_MEMORY = "nvidia.com/gpu.memory"
 _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 
 
-def node_of(node: KubeNode, neighbours: Iterable[Container], use: NodeUse | None, settings: Settings) -> Node:
+def node_of(
+    node: KubeNode, neighbours: Iterable[Container], use: NodeUse | None, settings: ClusterSettings
+) -> Node:
     """Return a node: what is allocatable less what pods of others have asked for, and what is in use."""
     total = _allocatable(node, settings)
     taken = requested(neighbours, settings.accelerators_of(node.metadata.labels))
@@ -41,7 +43,7 @@ def node_of(node: KubeNode, neighbours: Iterable[Container], use: NodeUse | None
     )
 
 
-def catalogue_of(nodes: Iterable[KubeNode], settings: Settings) -> Catalogue:
+def catalogue_of(nodes: Iterable[KubeNode], settings: ClusterSettings) -> Catalogue:
     """Return the sizes of node there are, by the names their owner gave them."""
     counts: dict[tuple[str, str], tuple[Resources, int]] = {}
     regions: dict[str, Region] = {}
@@ -63,7 +65,7 @@ def catalogue_of(nodes: Iterable[KubeNode], settings: Settings) -> Catalogue:
     )
 
 
-def unmapped_devices(nodes: Iterable[KubeNode], settings: Settings) -> str:
+def unmapped_devices(nodes: Iterable[KubeNode], settings: ClusterSettings) -> str:
     """Say which devices of the nodes nobody can ask for, as no option names them, and how to; empty: none."""
     found: dict[str, int] = {}
     for node in nodes:
@@ -88,7 +90,7 @@ def requested(containers: Iterable[Container], kinds: dict[str, str]) -> Resourc
     return total
 
 
-def _allocatable(node: KubeNode, settings: Settings) -> Resources:
+def _allocatable(node: KubeNode, settings: ClusterSettings) -> Resources:
     labels = node.metadata.labels
     rules = settings.accelerators_of(labels)
     found = _resources(node.status.allocatable, rules)

@@ -11,7 +11,7 @@ from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.pods import GRACE_S, RecordState
 from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
 from yunhe.infrastructure.kubernetes.objects.wrapper import TIMED_OUT, read_note
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.errors import ConflictError, PoolUnreachableError
 from yunhe.kernel.ids import AllocationId, NodeId
 from yunhe.kernel.resources import Accelerators, Resources
@@ -58,7 +58,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     meters: Meters = Meters()
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """How a pod stands."""
 
     phase: Phase
@@ -131,7 +131,9 @@ def final_of(pod: Pod) -> Final | None:
     return decode(text, Final) if text else None
 
 
-def observed(record: Record, pod: Pod | None, progress: Progress, settings: Settings, now: float) -> Observed:
+def observed(
+    record: Record, pod: Pod | None, progress: Progress, settings: ClusterSettings, now: float
+) -> Observed:
     """Return what is known of one allocation."""
     allocation_id, token = allocation_of(record), token_of(record)
     try:
@@ -149,12 +151,12 @@ def observed(record: Record, pod: Pod | None, progress: Progress, settings: Sett
         )
     final = final_of(pod)
     if final is not None and final.ending is not None:
-        verdict = Verdict(phase=Phase.EXITED, ending=final.ending)
+        verdict = PodVerdict(phase=Phase.EXITED, ending=final.ending)
     else:
         verdict = verdict_of(record, pod)
     if verdict.phase is Phase.EXITED and final is None and has_run(pod):
         # It is over, but not all of it is read: the exit is told once, complete.
-        verdict = Verdict(phase=Phase.RUNNING)
+        verdict = PodVerdict(phase=Phase.RUNNING)
     known = final or Final(step=progress.step, log_bytes=progress.log_bytes, meters=progress.meters)
     if verdict.phase is Phase.EXITED and known.ending is None:
         known = with_end(known, verdict, pod)
@@ -175,7 +177,7 @@ def observed(record: Record, pod: Pod | None, progress: Progress, settings: Sett
     )
 
 
-def with_end(final: Final, verdict: Verdict, pod: Pod) -> Final:
+def with_end(final: Final, verdict: PodVerdict, pod: Pod) -> Final:
     """Return *final* with how a task has ended."""
     ended = terminated_of(pod)
     return msgspec.structs.replace(
@@ -187,29 +189,29 @@ def with_end(final: Final, verdict: Verdict, pod: Pod) -> Final:
     )
 
 
-def verdict_of(record: Record, pod: Pod) -> Verdict:
+def verdict_of(record: Record, pod: Pod) -> PodVerdict:
     """Return how a pod stands."""
     status = pod.status
     if status.reason == "NodeLost":
-        return Verdict(phase=Phase.UNKNOWN, detail=f"The node is lost: {status.message}".rstrip(": "))
+        return PodVerdict(phase=Phase.UNKNOWN, detail=f"The node is lost: {status.message}".rstrip(": "))
     if is_over(pod):
         return _ended(record, pod)
     if status.phase not in _GOING:
-        return Verdict(phase=Phase.UNKNOWN, detail=f"The pod's phase is {status.phase or 'empty'!r}.")
+        return PodVerdict(phase=Phase.UNKNOWN, detail=f"The pod's phase is {status.phase or 'empty'!r}.")
     state = container_of(pod)
     if state is not None and (state.state.running or state.state.terminated):
-        return Verdict(phase=Phase.RUNNING)
-    return Verdict(phase=Phase.STARTING, detail=_why_not_yet(pod, state))
+        return PodVerdict(phase=Phase.RUNNING)
+    return PodVerdict(phase=Phase.STARTING, detail=_why_not_yet(pod, state))
 
 
-def _without_pod(record: Record, now: float) -> Verdict:
+def _without_pod(record: Record, now: float) -> PodVerdict:
     if state_of(record) is RecordState.PREPARING:
-        return Verdict(phase=Phase.PREPARING)
+        return PodVerdict(phase=Phase.PREPARING)
     if state_of(record) is not RecordState.CLAIMED:
-        return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="It was stopped before it began.")
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="It was stopped before it began.")
     if now - (_claimed_at(record) or now) < UNMADE_AFTER_S:
-        return Verdict(phase=Phase.STARTING)
-    return Verdict(phase=Phase.UNKNOWN, detail="It was claimed, and no pod was made for it.")
+        return PodVerdict(phase=Phase.STARTING)
+    return PodVerdict(phase=Phase.UNKNOWN, detail="It was claimed, and no pod was made for it.")
 
 
 def _claimed_at(record: Record) -> float | None:
@@ -229,7 +231,7 @@ def _befell_keeper(pod: Pod, ended: Terminated | None) -> bool:
     return ended.exit_code == 0
 
 
-def _ended(record: Record, pod: Pod) -> Verdict:
+def _ended(record: Record, pod: Pod) -> PodVerdict:
     """Return how it came to its end: first what we did, then what the node and the cluster say."""
     status, ended = pod.status, terminated_of(pod)
     if _befell_keeper(pod, ended):
@@ -238,32 +240,32 @@ def _ended(record: Record, pod: Pod) -> Verdict:
     words = status.message or status.reason
     disrupted = status.condition("DisruptionTarget")
     if state_of(record) is not RecordState.CLAIMED:
-        return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.STOPPED)
     if why == TIMED_OUT:
-        return Verdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT)
     if status.reason == "DeadlineExceeded":
-        return Verdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT, detail=words)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT, detail=words)
     if ended is not None and ended.reason == "OOMKilled":
-        return Verdict(phase=Phase.EXITED, ending=Ending.OUT_OF_MEMORY, detail=ended.message)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.OUT_OF_MEMORY, detail=ended.message)
     if status.reason == "Evicted" and any(word in status.message for word in _STORAGE_WORDS):
-        return Verdict(phase=Phase.EXITED, ending=Ending.DISK_FULL, detail=words)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.DISK_FULL, detail=words)
     if status.reason in _LOST_PLACE or status.reason in _NOT_ADMITTED or status.reason.startswith("OutOf"):
-        return Verdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=words)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=words)
     if disrupted is not None and disrupted.reason in _DISRUPTED:
-        return Verdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=disrupted.message)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.PREEMPTED, detail=disrupted.message)
     if ended is not None and ended.reason in _NOBODY_KNOWS:
-        return Verdict(phase=Phase.UNKNOWN, detail=ended.message or f"The node says {ended.reason}.")
+        return PodVerdict(phase=Phase.UNKNOWN, detail=ended.message or f"The node says {ended.reason}.")
     if not status.reason and ended is not None and ended.exit_code is not None:
         deleted = pod.metadata.deletion_timestamp is not None
         if deleted and ended.exit_code in _SIGNALLED:
-            return Verdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="Somebody deleted its pod.")
-        return Verdict(phase=Phase.EXITED, ending=Ending.DONE, detail=why or _not_started(ended))
+            return PodVerdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="Somebody deleted its pod.")
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.DONE, detail=why or _not_started(ended))
     if not status.phase or status.phase == "Pending":
-        return Verdict(
+        return PodVerdict(
             phase=Phase.EXITED, ending=Ending.STOPPED, detail="Its pod was deleted before it began."
         )
     reason = status.reason or (disrupted.reason if disrupted is not None else "") or status.phase
-    return Verdict(phase=Phase.UNKNOWN, detail=f"The pod ended with {reason!r}: {words or 'no message'}.")
+    return PodVerdict(phase=Phase.UNKNOWN, detail=f"The pod ended with {reason!r}: {words or 'no message'}.")
 
 
 def _not_started(ended: Terminated) -> str:
@@ -307,7 +309,7 @@ def started_at(pod: Pod) -> float | None:
     return epoch(state.state.terminated.started_at) if state.state.terminated is not None else None
 
 
-def resources_of(pod: Pod, settings: Settings) -> Resources | None:
+def resources_of(pod: Pod, settings: ClusterSettings) -> Resources | None:
     """Return the limits in force; those asked for, until the node has told."""
     state = container_of(pod)
     spec = next((one for one in pod.spec.containers if one.name == names.CONTAINER), None)

@@ -12,7 +12,7 @@ from yunhe.infrastructure.contract.model import LaunchOrder, Upload
 from yunhe.infrastructure.kubernetes.api.shapes import Key
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.wrapper import KEEPER, Folders, command, unexpanded
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError, UnsupportedError
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -146,7 +146,11 @@ def secret_body(order: LaunchOrder, record: Key, record_uid: str) -> Body:
 
 
 def pod_body(
-    order: LaunchOrder, record: Key, record_uid: str, settings: Settings, brought: Brought = NOTHING_BROUGHT
+    order: LaunchOrder,
+    record: Key,
+    record_uid: str,
+    settings: ClusterSettings,
+    brought: Brought = NOTHING_BROUGHT,
 ) -> Body:
     """Return the pod of an order: it runs once, and stays until it is released, whoever else deletes it."""
     metadata = _owned(order, record, record_uid) | {"finalizers": [names.FINALIZER]}
@@ -175,7 +179,9 @@ def pod_body(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def amounts(resources: Resources, settings: Settings, disk_limit_bytes: int | None = None) -> dict[str, str]:
+def amounts(
+    resources: Resources, settings: ClusterSettings, disk_limit_bytes: int | None = None
+) -> dict[str, str]:
     """Return resources in the cluster's words."""
     disk_bytes = disk_limit_bytes or resources.disk_mib * 2**20
     chosen = {
@@ -190,7 +196,7 @@ def amounts(resources: Resources, settings: Settings, disk_limit_bytes: int | No
     return {name: text for name, text in chosen.items() if text}
 
 
-def check_order(order: LaunchOrder, settings: Settings) -> None:
+def check_order(order: LaunchOrder, settings: ClusterSettings) -> None:
     """Refuse what the cluster could not honour, field by field."""
     check_paths(order.outputs, "outputs")
     problems = [
@@ -232,7 +238,7 @@ def _owned(order: LaunchOrder, record: Key, record_uid: str) -> Body:
     }
 
 
-def _container(order: LaunchOrder, record: Key, settings: Settings, brought: Brought) -> Body:
+def _container(order: LaunchOrder, record: Key, settings: ClusterSettings, brought: Brought) -> Body:
     asked = amounts(order.resources, settings, order.disk_limit_bytes)
     folders = Folders(names.STEPS_FOLDER, TERMINATION_NOTE, names.FILES_FOLDER)
     files = [{"name": "files", "mountPath": names.FILES_FOLDER, "readOnly": True}] if brought.paths else []
@@ -259,7 +265,7 @@ def _container(order: LaunchOrder, record: Key, settings: Settings, brought: Bro
     }
 
 
-def _keeper(order: LaunchOrder, settings: Settings) -> Body:
+def _keeper(order: LaunchOrder, settings: ClusterSettings) -> Body:
     """Return the container that keeps the directory within reach after the task; it has none of its environment."""
     return {
         "name": names.KEEPER,
@@ -304,7 +310,7 @@ def _size_limit(order: LaunchOrder) -> Body:
     return {"sizeLimit": str(disk_bytes)} if disk_bytes else {}
 
 
-def _placement(order: LaunchOrder, settings: Settings) -> Body:
+def _placement(order: LaunchOrder, settings: ClusterSettings) -> Body:
     """Return where it may run: on the node it names, on nodes with its accelerators, else where the scheduler likes."""
     rules = [settings.accelerator(wanted.kind) for wanted in order.resources.accelerators]
     selector = {rule.label: rule.value for rule in rules if rule is not None and rule.label}

@@ -31,7 +31,7 @@ from yunhe.infrastructure.kubernetes.objects.pods import (
     record_body,
     service_account_body,
 )
-from yunhe.infrastructure.kubernetes.target import Settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.kernel.errors import FencedError, NotFoundError
 from yunhe.kernel.ids import AllocationId
 
@@ -50,10 +50,10 @@ class RecordList(msgspec.Struct, frozen=True):
     items: tuple[Record, ...] = ()
 
 
-class Records:
+class AllocationRecords:
     """Reads and changes records."""
 
-    def __init__(self, api: Api, settings: Settings, live: Informer[Record]) -> None:
+    def __init__(self, api: Api, settings: ClusterSettings, live: Informer[Record]) -> None:
         self._api = api
         self._settings = settings
         self._live = live

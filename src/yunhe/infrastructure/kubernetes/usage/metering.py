@@ -22,7 +22,7 @@ from yunhe.infrastructure.kubernetes.objects.phases import (
     terminated_of,
 )
 from yunhe.infrastructure.kubernetes.objects.pods import path_of
-from yunhe.infrastructure.kubernetes.usage.meters import Meter, Minutes
+from yunhe.infrastructure.kubernetes.usage.meters import Minutes, PodMeter
 from yunhe.infrastructure.kubernetes.usage.stats import Stats
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import YunheError
@@ -40,7 +40,7 @@ class Metering:
         self._pods = pods
         self._every_s = every_s
         self._clock = clock
-        self._meters: dict[Key, Meter] = {}
+        self._meters: dict[Key, PodMeter] = {}
         self._minutes = Minutes(first_seq=int(time.time() * 1_000_000))
 
     async def run(self, wanted: Callable[[], bool]) -> None:
@@ -99,12 +99,12 @@ class Metering:
         """Return the folded minutes after *beyond*."""
         return self._minutes.beyond(beyond)
 
-    def _meter(self, pod: Pod) -> Meter:
+    def _meter(self, pod: Pod) -> PodMeter:
         meter = self._meters.get(pod.metadata.key)
         if meter is None:
             held = pod.metadata.annotations.get(names.METERS)
             allocation_id = AllocationId(pod.metadata.annotations.get(names.ALLOCATION, ""))
-            meter = Meter(allocation_id, decode(held, Meters) if held else Meters())
+            meter = PodMeter(allocation_id, decode(held, Meters) if held else Meters())
             self._meters[pod.metadata.key] = meter
         return meter
 

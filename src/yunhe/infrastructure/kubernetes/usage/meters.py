@@ -17,7 +17,7 @@ GAP_S = 45.0
 KEPT_MINUTES = 20_000
 
 
-class Sample(NamedTuple):
+class PodSample(NamedTuple):
     """Counters at a moment."""
 
     at: float
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
     memory_mib: float
 
 
-class Meter:
+class PodMeter:
     """The counters of one allocation; they only grow."""
 
     def __init__(self, allocation_id: AllocationId, held: Meters) -> None:
@@ -34,10 +34,10 @@ class Meter:
         self._memory_mib_ms = float(held.memory_mib_ms)
         self._memory_peak_mib = float(held.memory_peak_mib)
         self._covered_ms = 0.0
-        self._last: Sample | None = None
-        self._minute: list[Sample] = []
+        self._last: PodSample | None = None
+        self._minute: list[PodSample] = []
 
-    def add(self, sample: Sample) -> list[Sample]:
+    def add(self, sample: PodSample) -> list[PodSample]:
         """Take a sample in; return the samples of a minute that is over, beginning with the one before it."""
         self._memory_peak_mib = max(self._memory_peak_mib, sample.memory_mib)
         last, self._last = self._last, sample
@@ -48,13 +48,13 @@ class Meter:
             sample = sample._replace(cpu_us=max(sample.cpu_us, last.cpu_us))
             self._last = sample
             self._integrate(last, sample)
-        over: list[Sample] = []
+        over: list[PodSample] = []
         if len(self._minute) > 1 and int(self._minute[1].at // 60) != int(sample.at // 60):
             over, self._minute = self._minute, [self._minute[-1]]
         self._minute.append(sample)
         return over
 
-    def rest(self) -> list[Sample]:
+    def rest(self) -> list[PodSample]:
         """Return the samples of the open minute, for there will be no more."""
         rest, self._minute = self._minute, []
         return rest if len(rest) > 1 else []
@@ -71,7 +71,7 @@ class Meter:
         )
         return self._held
 
-    def _integrate(self, last: Sample, sample: Sample) -> None:
+    def _integrate(self, last: PodSample, sample: PodSample) -> None:
         between_ms = (sample.at - last.at) * 1000
         if between_ms > GAP_S * 1000:
             self._memory_mib_ms += min(last.memory_mib, sample.memory_mib) * between_ms
@@ -87,7 +87,7 @@ class Minutes:
         self._next = first_seq
         self._minutes: list[UsageMinute] = []
 
-    def add(self, allocation_id: AllocationId, samples: list[Sample]) -> None:
+    def add(self, allocation_id: AllocationId, samples: list[PodSample]) -> None:
         """Fold the samples of a minute."""
         if samples:
             self._minutes.append(fold(self._next, allocation_id, samples))
@@ -100,7 +100,7 @@ class Minutes:
         return list(self._minutes)
 
 
-def fold(seq: int, allocation_id: AllocationId, samples: list[Sample]) -> UsageMinute:
+def fold(seq: int, allocation_id: AllocationId, samples: list[PodSample]) -> UsageMinute:
     """Fold a minute; the first sample is the one before it and only tells where the counters stood."""
     sketch = [0] * BANDS
     highest = 0.0

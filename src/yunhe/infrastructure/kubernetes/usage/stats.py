@@ -9,11 +9,11 @@ import msgspec
 
 from yunhe.infrastructure.kubernetes.api.answers import decode
 from yunhe.infrastructure.kubernetes.api.client import Api
-from yunhe.infrastructure.kubernetes.api.shapes import Key, Meta, Shape
+from yunhe.infrastructure.kubernetes.api.shapes import ApiObject, Key, Meta
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.phases import epoch
 from yunhe.infrastructure.kubernetes.objects.quantities import MIB, parse_quantity
-from yunhe.infrastructure.kubernetes.usage.meters import Sample
+from yunhe.infrastructure.kubernetes.usage.meters import PodSample
 from yunhe.kernel.errors import YunheError
 
 STATS_WITHIN_S = 8.0
@@ -29,7 +29,7 @@ class UsageSource(StrEnum):
     NONE = "nothing: neither nodes/proxy nor metrics.k8s.io can be read"
 
 
-class Cpu(Shape, frozen=True):
+class Cpu(ApiObject, frozen=True):
     """A kubelet's figures for processors."""
 
     time: str | None = None
@@ -37,14 +37,14 @@ class Cpu(Shape, frozen=True):
     usage_core_nano_seconds: int = 0
 
 
-class Memory(Shape, frozen=True):
+class Memory(ApiObject, frozen=True):
     """A kubelet's figures for memory."""
 
     working_set_bytes: int = 0
     rss_bytes: int | None = None
 
 
-class ContainerStats(Shape, frozen=True):
+class ContainerStats(ApiObject, frozen=True):
     """One container."""
 
     name: str = ""
@@ -52,42 +52,42 @@ class ContainerStats(Shape, frozen=True):
     memory: Memory | None = None
 
 
-class PodReference(Shape, frozen=True):
+class PodReference(ApiObject, frozen=True):
     """Which pod."""
 
     name: str = ""
     namespace: str = ""
 
 
-class PodStats(Shape, frozen=True):
+class PodStats(ApiObject, frozen=True):
     """One pod."""
 
     pod_ref: PodReference = PodReference()
     containers: tuple[ContainerStats, ...] = ()
 
 
-class NodeStats(Shape, frozen=True):
+class NodeStats(ApiObject, frozen=True):
     """The node itself."""
 
     cpu: Cpu | None = None
     memory: Memory | None = None
 
 
-class Summary(Shape, frozen=True):
+class Summary(ApiObject, frozen=True):
     """All a kubelet tells."""
 
     node: NodeStats = NodeStats()
     pods: tuple[PodStats, ...] = ()
 
 
-class MetricsUsage(Shape, frozen=True):
+class MetricsUsage(ApiObject, frozen=True):
     """Rates of one container in metrics.k8s.io."""
 
     name: str = ""
     usage: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class PodMetrics(Shape, frozen=True):
+class PodMetrics(ApiObject, frozen=True):
     """One pod in metrics.k8s.io."""
 
     metadata: Meta = Meta()
@@ -95,20 +95,20 @@ class PodMetrics(Shape, frozen=True):
     containers: tuple[MetricsUsage, ...] = ()
 
 
-class NodeMetrics(Shape, frozen=True):
+class NodeMetrics(ApiObject, frozen=True):
     """One node in metrics.k8s.io."""
 
     metadata: Meta = Meta()
     usage: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class PodMetricsList(Shape, frozen=True):
+class PodMetricsList(ApiObject, frozen=True):
     """All pods."""
 
     items: tuple[PodMetrics, ...] = ()
 
 
-class NodeMetricsList(Shape, frozen=True):
+class NodeMetricsList(ApiObject, frozen=True):
     """All nodes."""
 
     items: tuple[NodeMetrics, ...] = ()
@@ -121,11 +121,11 @@ class NodeUse(NamedTuple):
     memory_mib: int
 
 
-class Reading(NamedTuple):
+class UsageReading(NamedTuple):
     """What was read at one moment."""
 
     nodes: dict[str, NodeUse]
-    pods: dict[Key, Sample]
+    pods: dict[Key, PodSample]
 
 
 class Stats:
@@ -134,18 +134,18 @@ class Stats:
     def __init__(self, api: Api, source: UsageSource) -> None:
         self.source = source
         self._api = api
-        self._integrated: dict[Key, Sample] = {}
+        self._integrated: dict[Key, PodSample] = {}
         self._node_use: dict[str, NodeUse] = {}
         self._node_use_asked: set[str] = set()
         self._node_use_read_at = float("-inf")
 
-    async def read(self, nodes: set[str]) -> Reading:
+    async def read(self, nodes: set[str]) -> UsageReading:
         """Return what *nodes* and the pods on them use; a node that does not answer is left out."""
         if self.source is UsageSource.KUBELET:
             return await self._read_kubelets(nodes)
         if self.source is UsageSource.METRICS:
             return await self._read_metrics(nodes)
-        return Reading({}, {})
+        return UsageReading({}, {})
 
     async def node_use(self, nodes: set[str]) -> dict[str, NodeUse]:
         """Return what nodes use, asked for no more often than kubelets look themselves."""
@@ -155,8 +155,8 @@ class Stats:
             self._node_use = (await self.read(nodes)).nodes
         return self._node_use
 
-    async def _read_kubelets(self, nodes: set[str]) -> Reading:
-        reading = Reading({}, {})
+    async def _read_kubelets(self, nodes: set[str]) -> UsageReading:
+        reading = UsageReading({}, {})
         places = anyio.CapacityLimiter(AT_ONCE)
 
         async def read_one(node: str) -> None:
@@ -175,12 +175,12 @@ class Stats:
                 group.start_soon(read_one, node)
         return reading
 
-    async def _read_metrics(self, nodes: set[str]) -> Reading:
+    async def _read_metrics(self, nodes: set[str]) -> UsageReading:
         base = "/apis/metrics.k8s.io/v1beta1"
         label = {"labelSelector": names.ALLOCATION}
         of_nodes = decode(await self._api.get(f"{base}/nodes"), NodeMetricsList)
         of_pods = decode(await self._api.get(f"{base}/pods", label), PodMetricsList)
-        reading = Reading({}, {})
+        reading = UsageReading({}, {})
         for node in of_nodes.items:
             if node.metadata.name in nodes:
                 reading.nodes[node.metadata.name] = NodeUse(
@@ -193,7 +193,7 @@ class Stats:
                     reading.pods[pod.metadata.key] = self._integrate(pod, container)
         return reading
 
-    def _integrate(self, pod: PodMetrics, container: MetricsUsage) -> Sample:
+    def _integrate(self, pod: PodMetrics, container: MetricsUsage) -> PodSample:
         """Make a counter of a rate: what it was since the sample before, taken as constant."""
         at = epoch(pod.timestamp) or time.time()
         cores = float(parse_quantity(container.usage.get("cpu", "0")))
@@ -201,7 +201,7 @@ class Stats:
         between_s = max(0.0, at - last.at) if last is not None else 0.0
         cpu_us = (last.cpu_us if last is not None else 0) + int(cores * between_s * 1e6)
         memory_mib = float(parse_quantity(container.usage.get("memory", "0")) / MIB)
-        sample = self._integrated[pod.metadata.key] = Sample(at, cpu_us, memory_mib)
+        sample = self._integrated[pod.metadata.key] = PodSample(at, cpu_us, memory_mib)
         return sample
 
     def forget(self, key: Key) -> None:
@@ -209,7 +209,7 @@ class Stats:
         self._integrated.pop(key, None)
 
 
-def _take_summary(node: str, summary: Summary, reading: Reading) -> None:
+def _take_summary(node: str, summary: Summary, reading: UsageReading) -> None:
     cpu, memory = summary.node.cpu, summary.node.memory
     if cpu is not None and memory is not None:
         reading.nodes[node] = NodeUse(cpu.usage_nano_cores // 10**6, memory.working_set_bytes // MIB)
@@ -218,7 +218,7 @@ def _take_summary(node: str, summary: Summary, reading: Reading) -> None:
             if container.name == names.CONTAINER and container.cpu and container.memory:
                 held = container.memory.rss_bytes
                 resident = container.memory.working_set_bytes if held is None else held
-                reading.pods[pod.pod_ref.namespace, pod.pod_ref.name] = Sample(
+                reading.pods[pod.pod_ref.namespace, pod.pod_ref.name] = PodSample(
                     epoch(container.cpu.time) or time.time(),
                     container.cpu.usage_core_nano_seconds // 1000,
                     resident / MIB,

@@ -16,7 +16,7 @@ from yunhe.agent.durable import replace_json
 from yunhe.agent.limits.ungrouped import Ungrouped
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import end_of_log, segments
-from yunhe.agent.runs.meters import Meter, Sample, read_io, read_use
+from yunhe.agent.runs.meters import Meter, UsageSample, read_io, read_use
 from yunhe.agent.runtimes.wrapper import clock_ms
 
 SAMPLE_S = 1.0
@@ -51,7 +51,7 @@ class Reporter:
         """Take the exit record: final counters, last minute, last report."""
         if self._has_begun() and "cpu_us" in ended:
             last = self._meter.last()
-            final = Sample(
+            final = UsageSample(
                 ended["ended_clock_ms"],
                 int(ended["ended_at"] * 1000),
                 ended["cpu_us"],
@@ -73,7 +73,7 @@ class Reporter:
             self._start = self._run.record("start") or {}
             if self._start:
                 began_ms = int(self._start["started_at"] * 1000)
-                self._meter.add(Sample(self._start["started_clock_ms"], began_ms, 0, 0, 0, 0))
+                self._meter.add(UsageSample(self._start["started_clock_ms"], began_ms, 0, 0, 0, 0))
         return bool(self._start)
 
     def _sample(self) -> None:
@@ -81,7 +81,7 @@ class Reporter:
         if self._samples % IO_EVERY_SAMPLES == 0:
             self._io = read_io(self._group, self._run.at("reaped"))
         self._samples += 1
-        self._meter.add(Sample(clock_ms(), int(time.time() * 1000), *use, *self._io))
+        self._meter.add(UsageSample(clock_ms(), int(time.time() * 1000), *use, *self._io))
 
     def _fold(self, *, everything: bool) -> None:
         minutes = self._meter.fold(everything=everything)

@@ -37,10 +37,10 @@ def main() -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from yunhe.infrastructure.slurm.site.programs import Settings  # noqa: PLC0415
-    from yunhe.infrastructure.slurm.site.server import Site  # noqa: PLC0415
+    from yunhe.infrastructure.slurm.site.programs import SiteSettings  # noqa: PLC0415
+    from yunhe.infrastructure.slurm.site.server import SlurmSite  # noqa: PLC0415
 
-    settings = Settings(
+    settings = SiteSettings(
         root=os.path.realpath(os.path.expanduser(arguments.root)),
         partition=arguments.partition,
         account=arguments.account,
@@ -55,7 +55,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         digest = hashlib.sha256(file.read()).hexdigest()
 
     async def serve() -> None:
-        await Site(settings, program, digest).serve()
+        await SlurmSite(settings, program, digest).serve()
 
     asyncio.run(serve())
     sys.stdout.flush()

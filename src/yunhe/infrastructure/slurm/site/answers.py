@@ -14,7 +14,7 @@ _FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9:/_]*)=")
 _UNITS_MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
-class Job(NamedTuple):
+class SlurmJob(NamedTuple):
     """A row of squeue."""
 
     number: str
@@ -24,13 +24,13 @@ class Job(NamedTuple):
     reason: str
 
 
-def jobs(text: str) -> Iterator[Job]:
+def jobs(text: str) -> Iterator[SlurmJob]:
     """Yield our jobs among what ``squeue --format=QUEUE_FORMAT`` prints."""
     for line in text.splitlines():
         fields = line.strip().split("|", 4)
         if len(fields) == 5 and fields[1].startswith(PREFIX):
             number, name, state, nodes, reason = fields
-            yield Job(number, name[len(PREFIX) :], state, nodes, "" if reason == "None" else reason)
+            yield SlurmJob(number, name[len(PREFIX) :], state, nodes, "" if reason == "None" else reason)
 
 
 def records(text: str) -> Iterator[dict[str, str]]:

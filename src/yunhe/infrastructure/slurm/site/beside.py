@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from yunhe.agent.daemon.tasks import Crew
+from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.refusals import CONFLICT, Refusal
 from yunhe.agent.protocol.streams import feed, open_pipes, open_terminal, pass_on
@@ -17,16 +17,18 @@ from yunhe.agent.runs.directory import Run
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START
 from yunhe.infrastructure.slurm.site.job import task_environment
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
-from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
-from yunhe.infrastructure.slurm.site.watch import Watch
+from yunhe.infrastructure.slurm.site.programs import SiteSettings, Slurm
+from yunhe.infrastructure.slurm.site.watch import SlurmWatch
 
 END_WITHIN_S = 3.0
 
 
-class Beside:
+class JobCommands:
     """The verb that runs a command beside a job."""
 
-    def __init__(self, ledger: Ledger, slurm: Slurm, watch: Watch, settings: Settings, program: str) -> None:
+    def __init__(
+        self, ledger: Ledger, slurm: Slurm, watch: SlurmWatch, settings: SiteSettings, program: str
+    ) -> None:
         self._ledger = ledger
         self._slurm = slurm
         self._watch = watch
@@ -42,7 +44,7 @@ class Beside:
         tty = call.body.get("tty", False)
         ours, theirs = open_terminal(call) if tty else open_pipes()
         held = set(ours)
-        crew = Crew()
+        crew = TaskSet()
         process: subprocess.Popen[bytes] | None = None
         try:
             try:

@@ -13,8 +13,8 @@ from yunhe.infrastructure.slurm.site import submission, usage
 from yunhe.infrastructure.slurm.site.answers import PREFIX
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
 from yunhe.infrastructure.slurm.site.nodes import Landscape, Partition
-from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
-from yunhe.infrastructure.slurm.site.watch import Watch
+from yunhe.infrastructure.slurm.site.programs import SiteSettings, Slurm
+from yunhe.infrastructure.slurm.site.watch import SlurmWatch
 
 DEFAULT_LOG_BYTES = 64 * 1024 * 1024
 NUDGE_WITHIN_S = 5.0
@@ -24,7 +24,9 @@ LIVE = ("preparing", "starting", "running", "paused")
 class Commands:
     """What may be done to an allocation."""
 
-    def __init__(self, ledger: Ledger, slurm: Slurm, watch: Watch, settings: Settings, program: str) -> None:
+    def __init__(
+        self, ledger: Ledger, slurm: Slurm, watch: SlurmWatch, settings: SiteSettings, program: str
+    ) -> None:
         self._ledger = ledger
         self._slurm = slurm
         self._watch = watch

@@ -24,7 +24,7 @@ Aside = Callable[..., Awaitable[Any]]
 """Runs a function in a thread and waits for it."""
 
 
-class Files:
+class SiteFiles:
     """The verbs that move files."""
 
     def __init__(self, ledger: Ledger, program: str, aside: Aside) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from yunhe.agent.limits.ungrouped import Ungrouped
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import environment_of
-from yunhe.agent.runs.meters import Meter, Sample, read_io, read_use
+from yunhe.agent.runs.meters import Meter, UsageSample, read_io, read_use
 from yunhe.agent.runs.processes import signal_all
 from yunhe.agent.runtimes.wrapper import Wrapper, clock_ms
 from yunhe.infrastructure.slurm.site.sealing import KEY, join_secrets
@@ -162,7 +162,7 @@ class Overseer:
         job, node = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
         self._run.write_record("place", {"job": job, "node": node})
         self._meter = Meter(self._run.at("samples"))
-        self._meter.add(Sample(start["started_clock_ms"], int(start["started_at"] * 1000), 0, 0, 0, 0))
+        self._meter.add(UsageSample(start["started_clock_ms"], int(start["started_at"] * 1000), 0, 0, 0, 0))
 
     def _tick(self) -> None:
         self._obey_stop()
@@ -183,7 +183,7 @@ class Overseer:
         use = read_use(self._group, reaped)
         last = meter.last()
         io = read_io(self._group, reaped) if last is None or self._ticks % TELL_EVERY_TICKS == 0 else last[4:]
-        meter.add(Sample(clock_ms(), int(time.time() * 1000), *use, *io))
+        meter.add(UsageSample(clock_ms(), int(time.time() * 1000), *use, *io))
 
     def _tell(self, meter: Meter) -> None:
         """Let observers see the counters; it is news, not a record, so no sync."""
@@ -210,7 +210,7 @@ class Overseer:
             return 0
         last = self._meter.last()
         near = last is not None and ended["ended_clock_ms"] - last.clock_ms <= _NEAR_MS
-        final = Sample(
+        final = UsageSample(
             ended["ended_clock_ms"],
             int(ended["ended_at"] * 1000),
             ended["cpu_us"],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from yunhe.agent.protocol.refusals import NOT_FOUND, Refusal, invalid
 from yunhe.infrastructure.slurm.site import answers
-from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
+from yunhe.infrastructure.slurm.site.programs import SiteSettings, Slurm
 
 _NOT_READY = (
     "DOWN",
@@ -67,7 +67,7 @@ class Landscape(NamedTuple):
         return [node for node in self.nodes.values() if partition.name in self.members[node["id"]]]
 
 
-def read_landscape(slurm: Slurm, settings: Settings) -> Landscape:
+def read_landscape(slurm: Slurm, settings: SiteSettings) -> Landscape:
     """Ask Slurm for its partitions and nodes; where the operator named a partition, for that one alone."""
     disk = os.statvfs(settings.root)
     disk_mib = disk.f_blocks * disk.f_frsize >> 20
@@ -138,7 +138,7 @@ def _size_name(total: dict[str, Any]) -> str:
     return "-".join(words)
 
 
-def account_of(slurm: Slurm, settings: Settings, configuration: dict[str, str]) -> dict[str, Any]:
+def account_of(slurm: Slurm, settings: SiteSettings, configuration: dict[str, str]) -> dict[str, Any]:
     """Return who we are to Slurm and the limits of our association, where the site keeps accounts."""
     user = getpass.getuser()
     words = f" for {settings.account}" if settings.account else ""

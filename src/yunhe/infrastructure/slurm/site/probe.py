@@ -13,7 +13,7 @@ from typing import Any, Awaitable, Callable
 from yunhe.agent.protocol.refusals import Refusal
 from yunhe.infrastructure.slurm.site import answers
 from yunhe.infrastructure.slurm.site.nodes import read_landscape
-from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
+from yunhe.infrastructure.slurm.site.programs import SiteSettings, Slurm
 from yunhe.infrastructure.slurm.site.states import meaning_of
 
 OLDEST = (20, 11)
@@ -37,7 +37,7 @@ class FailedCheck(Exception):  # noqa: N818 - the answer of a check
         self.remedy = remedy
 
 
-async def check_site(slurm: Slurm, settings: Settings, program: str, tell: Tell) -> None:
+async def check_site(slurm: Slurm, settings: SiteSettings, program: str, tell: Tell) -> None:
     """Try everything a site needs to serve, in order, and tell each result; stop at the first that fails."""
     probe = Probe(slurm, settings, program)
     steps = (
@@ -64,7 +64,7 @@ async def check_site(slurm: Slurm, settings: Settings, program: str, tell: Tell)
 class Probe:
     """The checks."""
 
-    def __init__(self, slurm: Slurm, settings: Settings, program: str) -> None:
+    def __init__(self, slurm: Slurm, settings: SiteSettings, program: str) -> None:
         self._slurm = slurm
         self._settings = settings
         self._program = program

@@ -19,7 +19,7 @@ _AWAY = re.compile(
 _OTHERS_WISHES = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SALLOC_", "SCANCEL_")
 
 
-class Settings(NamedTuple):
+class SiteSettings(NamedTuple):
     """What the operator said of the site."""
 
     root: str
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
 class Slurm:
     """Runs Slurm's programs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SiteSettings) -> None:
         self._directory = settings.programs
         self.environment = _environment(settings)
 
@@ -94,7 +94,7 @@ def away(problem: str) -> Refusal:
     )
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _environment(settings: SiteSettings) -> dict[str, str]:
     """Return our environment without what its owner may have set to change Slurm's programs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS_WISHES)}
     configuration = settings.configuration or os.environ.get("SLURM_CONF", "")

@@ -15,7 +15,7 @@ from yunhe.agent.daemon.server import (
     FOLLOW_EVERY_S,
     MINUTES_PER_PART,
     OBSERVED_PER_PART,
-    Connection,
+    AgentConnection,
     Handler,
     answer,
 )
@@ -26,14 +26,14 @@ from yunhe.agent.protocol.shapes import SHAPES, record
 from yunhe.agent.runs.logs import end_of_log, read_log
 from yunhe.agent.runs.processes import boot_id
 from yunhe.infrastructure.slurm.site import answers, usage
-from yunhe.infrastructure.slurm.site.beside import Beside
+from yunhe.infrastructure.slurm.site.beside import JobCommands
 from yunhe.infrastructure.slurm.site.commands import LIVE, Commands
-from yunhe.infrastructure.slurm.site.files import Files
+from yunhe.infrastructure.slurm.site.files import SiteFiles
 from yunhe.infrastructure.slurm.site.ledger import Ledger
 from yunhe.infrastructure.slurm.site.nodes import Landscape, account_of, catalogue_of, read_landscape
 from yunhe.infrastructure.slurm.site.probe import check_site
-from yunhe.infrastructure.slurm.site.programs import Settings, Slurm
-from yunhe.infrastructure.slurm.site.watch import Watch, poll_s
+from yunhe.infrastructure.slurm.site.programs import SiteSettings, Slurm
+from yunhe.infrastructure.slurm.site.watch import SlurmWatch, poll_s
 
 THREADS = 16
 LANDSCAPE_AGE_S = 10.0
@@ -52,10 +52,10 @@ NEVER = {
 _SHAPES = {**SHAPES, "catalogue": record({}), "check": record({})}
 
 
-class Site:
+class SlurmSite:
     """One helper."""
 
-    def __init__(self, settings: Settings, program: str, digest: str) -> None:
+    def __init__(self, settings: SiteSettings, program: str, digest: str) -> None:
         self._settings = settings
         self._digest = digest
         self._program = program
@@ -64,12 +64,12 @@ class Site:
         self._threads = ThreadPoolExecutor(THREADS)
         self._landscape: Landscape | None = None
         self._configuration: dict[str, str] = {}
-        self._watch = Watch(self._ledger, self._slurm, accounting=self._keeps_accounts)
+        self._watch = SlurmWatch(self._ledger, self._slurm, accounting=self._keeps_accounts)
         self._commands = Commands(self._ledger, self._slurm, self._watch, settings, program)
         self._change = asyncio.Event()
         self._asking: asyncio.Future[Any] | None = None
-        beside = Beside(self._ledger, self._slurm, self._watch, settings, program)
-        files = Files(self._ledger, program, self._aside)
+        beside = JobCommands(self._ledger, self._slurm, self._watch, settings, program)
+        files = SiteFiles(self._ledger, program, self._aside)
         commands = self._commands
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
@@ -101,7 +101,7 @@ class Site:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        await Connection(self, reader, writer).run()
+        await AgentConnection(self, reader, writer).run()
         self._threads.shutdown(wait=False)
 
     async def handle(self, call: Call) -> None:

@@ -10,7 +10,7 @@ GONE = "GONE"
 """Our word for a job that neither the controller nor the accounting knows any more."""
 
 
-class Meaning(NamedTuple):
+class StateMeaning(NamedTuple):
     """What a state says of a job."""
 
     over: bool = False
@@ -20,12 +20,12 @@ class Meaning(NamedTuple):
     """How a job that reached this state ended; None: as its own record says, unknown without one."""
 
 
-_WAITS = Meaning(waits=True)
-_LIVES = Meaning()
-_STOPPED = Meaning(paused=True)
-_OVER = Meaning(over=True)
+_WAITS = StateMeaning(waits=True)
+_LIVES = StateMeaning()
+_STOPPED = StateMeaning(paused=True)
+_OVER = StateMeaning(over=True)
 
-STATES: dict[str, Meaning] = {
+STATES: dict[str, StateMeaning] = {
     # waiting
     "PENDING": _WAITS,
     "CONFIGURING": _WAITS,
@@ -54,15 +54,15 @@ STATES: dict[str, Meaning] = {
     "RECONFIG_FAIL": _OVER,
     "REVOKED": _OVER,
     GONE: _OVER,
-    "CANCELLED": Meaning(over=True, ending="stopped"),
-    "TIMEOUT": Meaning(over=True, ending="timed-out"),
-    "DEADLINE": Meaning(over=True, ending="timed-out"),
-    "OUT_OF_MEMORY": Meaning(over=True, ending="out-of-memory"),
-    "PREEMPTED": Meaning(over=True, ending="preempted"),
+    "CANCELLED": StateMeaning(over=True, ending="stopped"),
+    "TIMEOUT": StateMeaning(over=True, ending="timed-out"),
+    "DEADLINE": StateMeaning(over=True, ending="timed-out"),
+    "OUT_OF_MEMORY": StateMeaning(over=True, ending="out-of-memory"),
+    "PREEMPTED": StateMeaning(over=True, ending="preempted"),
 }
 
 
-def meaning_of(state: str) -> Meaning:
+def meaning_of(state: str) -> StateMeaning:
     """Return what *state* means; refuse one that this version does not know."""
     try:
         return STATES[state]

@@ -9,7 +9,7 @@ from yunhe.agent.protocol.refusals import UNSUPPORTED, Refusal, invalid
 from yunhe.agent.runs.directory import Run
 from yunhe.infrastructure.slurm.site.answers import PREFIX
 from yunhe.infrastructure.slurm.site.nodes import Landscape, Partition
-from yunhe.infrastructure.slurm.site.programs import Settings
+from yunhe.infrastructure.slurm.site.programs import SiteSettings
 from yunhe.infrastructure.slurm.site.sealing import KEY, split_secrets
 
 SCRIPT = """#!/bin/sh
@@ -20,7 +20,7 @@ LEEWAY_S = 60
 """Slurm's limit lies this far behind our own, which ends a task to the second and says so."""
 
 
-def check_order(order: dict[str, Any], settings: Settings, landscape: Landscape) -> Partition:
+def check_order(order: dict[str, Any], settings: SiteSettings, landscape: Landscape) -> Partition:
     """Return the partition the order goes to; refuse, naming the field, what the site can never give."""
     if order.get("image"):
         raise Refusal(UNSUPPORTED, "image: this site runs scripts on its nodes, not containers.")
@@ -60,7 +60,7 @@ def _check_accelerator(asked: dict[str, Any], partition: Partition, landscape: L
         raise invalid("resources.accelerators", f"{partition.name} has {kinds or 'none'} on a node", asked)
 
 
-def arguments_of(run: Run, order: dict[str, Any], settings: Settings, partition: Partition) -> list[str]:
+def arguments_of(run: Run, order: dict[str, Any], settings: SiteSettings, partition: Partition) -> list[str]:
     """Return what sbatch is called with."""
     asked = order["resources"]
     words = {
@@ -87,7 +87,7 @@ def _gres(asked: dict[str, Any]) -> str:
     return f"{kind}:{asked['milli'] // 1000}"
 
 
-def _time(order: dict[str, Any], settings: Settings, partition: Partition) -> str:
+def _time(order: dict[str, Any], settings: SiteSettings, partition: Partition) -> str:
     """Return the limit in whole minutes; empty: the partition's own default."""
     limit_s = order.get("timeout_s")
     if limit_s is None:
@@ -96,7 +96,9 @@ def _time(order: dict[str, Any], settings: Settings, partition: Partition) -> st
     return str(limit if partition.limit_minutes is None else min(limit, partition.limit_minutes))
 
 
-def environment_of_job(run: Run, settings: Settings, program: str, secrets: dict[str, str]) -> dict[str, str]:
+def environment_of_job(
+    run: Run, settings: SiteSettings, program: str, secrets: dict[str, str]
+) -> dict[str, str]:
     """Return what the job's environment holds for us; the secrets are split."""
     variables = {"YUNHE_PYTHON": settings.python, "YUNHE_PROGRAM": program, "YUNHE_RUN": run.path}
     return {**variables, KEY: split_secrets(run, secrets)} if secrets else variables

@@ -31,12 +31,12 @@ _OVER_MEMORY = re.compile(r"slurmstepd.*: error: (Exceeded job memory limit|Dete
 _STANDING = ("phase", "token", "node_id", "step", "exit_code", "ending", "detail")
 
 
-class Queue:
+class SlurmQueue:
     """Our jobs as squeue lists them, asked for no more often than need be."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
-        self._jobs: dict[str, list[answers.Job]] = {}
+        self._jobs: dict[str, list[answers.SlurmJob]] = {}
         self.taken_at = 0.0
         self._not_before = 0.0
         self.trouble = ""
@@ -60,14 +60,14 @@ class Queue:
             self.trouble = f"{refusal.problem} States are those the jobs themselves have recorded."
             self._not_before = time.monotonic() + ASK_AGAIN_AFTER_FAILURE_S
             return
-        jobs: dict[str, list[answers.Job]] = {}
+        jobs: dict[str, list[answers.SlurmJob]] = {}
         for job in answers.jobs(text):
             jobs.setdefault(job.allocation_id, []).append(job)
         self._jobs, self.taken_at, self.trouble = jobs, at, ""
         # A busy controller is asked less often: never more than a tenth of the time.
         self._not_before = max(self._not_before, began + 10 * (time.monotonic() - began))
 
-    def job_of(self, name: str, number: str) -> answers.Job | None:
+    def job_of(self, name: str, number: str) -> answers.SlurmJob | None:
         """Return the job of an allocation: the one that began, else one that is not over, else the last."""
         jobs = self._jobs.get(name, [])
         lives = [job for job in jobs if not meaning_of(job.state).over]
@@ -75,11 +75,11 @@ class Queue:
         return chosen[-1] if chosen else None
 
 
-class Watch:
+class SlurmWatch:
     """Looks at every allocation; what has ended is remembered, the rest is read anew each time."""
 
     def __init__(self, ledger: Ledger, slurm: Slurm, *, accounting: Callable[[], bool]) -> None:
-        self.queue = Queue(slurm)
+        self.queue = SlurmQueue(slurm)
         self._ledger = ledger
         self._slurm = slurm
         self._accounting = accounting

@@ -17,7 +17,7 @@ from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import parse_duration_s, show_duration
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.filter.rules import (
-    Question,
+    RuleInput,
     at_odds,
     broken_rules,
     lacking,
@@ -54,7 +54,7 @@ AS_IT_IS: Recipe = ()
 
 
 @dataclass(frozen=True)
-class Here:
+class PoolAttempt:
     """One alternative of a demand, put to one pool."""
 
     demand: Demand
@@ -81,11 +81,11 @@ def changing(**fields: object) -> Callable[[Demand], Demand]:
 # --- what a pool's rules ask for
 
 
-def rule_changes(here: Here) -> Recipe | None:
+def rule_changes(here: PoolAttempt) -> Recipe | None:
     """Return what to give up so that the rules of the pool are kept; None where that is not the asker's to give."""
     if here.pool not in here.option.refusals:
         return AS_IT_IS
-    question = Question(
+    question = RuleInput(
         here.demand,
         here.demand.alternatives[here.alternative],
         here.facts,
@@ -100,7 +100,7 @@ def rule_changes(here: Here) -> Recipe | None:
     return tuple([one for one in found if one is not None]) if None not in found else None
 
 
-def _allow(question: Question, alternative: int, rule: str) -> Change | None:
+def _allow(question: RuleInput, alternative: int, rule: str) -> Change | None:
     demand, facts = question.demand, question.pool
     region = "" if facts.place is None else facts.place.region
     level = None if facts.place is None else facts.place.level
@@ -197,7 +197,7 @@ def _class_changes(demand: Demand, node_class: NodeClass) -> Iterator[Change]:
 # --- limits
 
 
-class Values(NamedTuple):
+class LimitValues(NamedTuple):
     """What limits are held against; NaN where it is unknown."""
 
     per_hour: float
@@ -207,10 +207,10 @@ class Values(NamedTuple):
     latency_ms: float
 
 
-def values_in(option: Option, pool: int) -> Values:
+def values_in(option: Option, pool: int) -> LimitValues:
     """Return what the limits of a demand look at in one pool."""
     table = option.table
-    return Values(
+    return LimitValues(
         float(term(table, "cost_per_hour")[pool]),
         float(total_cost(table)[pool]),
         float(ready_after_s(table)[pool]),
@@ -219,12 +219,12 @@ def values_in(option: Option, pool: int) -> Values:
     )
 
 
-def limit_changes(demand: Demand, values: Values, taken_at: float) -> Recipe:
+def limit_changes(demand: Demand, values: LimitValues, taken_at: float) -> Recipe:
     """Return how far every limit that is broken must move."""
     return tuple(_limit_changes(demand, values, taken_at))
 
 
-def _limit_changes(demand: Demand, values: Values, taken_at: float) -> Iterator[Change]:
+def _limit_changes(demand: Demand, values: LimitValues, taken_at: float) -> Iterator[Change]:
     hourly, total = demand.budget_per_hour_micros, demand.budget_micros
     if hourly is not None and not values.per_hour * MICROS <= hourly + 0.5:
         yield _budget(values.per_hour, hourly, "/h", "budget_per_hour_micros")

@@ -7,10 +7,17 @@ from itertools import islice, product
 import msgspec
 import numpy as np
 
-from yunhe.scheduling.decision.advice.changes import AS_IT_IS, Change, Here, Recipe, allow_regions, changing
+from yunhe.scheduling.decision.advice.changes import (
+    AS_IT_IS,
+    Change,
+    PoolAttempt,
+    Recipe,
+    allow_regions,
+    changing,
+)
 from yunhe.scheduling.decision.model import DataNeed, Demand, Traffic
-from yunhe.scheduling.decision.network.moving import Burden, Haul, Stream
-from yunhe.scheduling.decision.network.routes import Way
+from yunhe.scheduling.decision.network.moving import DataMove, NetworkLoad, TrafficFlow
+from yunhe.scheduling.decision.network.routes import RouteOption
 from yunhe.scheduling.decision.score.terms import worth_of
 
 MOST_COMBINED = 8
@@ -19,21 +26,21 @@ LARGE = 100.0
 """How large a change it is to do without data or traffic: the last thing to propose."""
 
 
-def move_changes(here: Here) -> list[Recipe]:
+def move_changes(here: PoolAttempt) -> list[Recipe]:
     """Return what would let everything come to the pool: one recipe for each way to mend it."""
     demand, cycle = here.demand, here.cycle
     if here.pool not in here.option.survey.refusals:
         return [AS_IT_IS]
     worth = worth_of(demand.policy, demand.weights)
-    moves = Burden(demand, cycle.snapshot, cycle.router, worth).moves_to(here.pool)
+    moves = NetworkLoad(demand, cycle.snapshot, cycle.router, worth).moves_to(here.pool)
     stuck = [move for move in moves if not move.choices() and move.refusal() is not None]
     if not stuck:
         return [(change,) for change in _less_together(here, moves)]
-    mends = [list(_haul(here, move) if isinstance(move, Haul) else _stream(here, move)) for move in stuck]
+    mends = [list(_haul(here, move) if isinstance(move, DataMove) else _stream(here, move)) for move in stuck]
     return list(islice(product(*mends), MOST_COMBINED))
 
 
-def _haul(here: Here, haul: Haul) -> Iterator[Change]:
+def _haul(here: PoolAttempt, haul: DataMove) -> Iterator[Change]:
     need, rate = haul.parcel.need, haul.parcel.need.rate_mbps
     ways = _ways(here, haul.parcel.sources, haul.parcel.zones)
     if rate is not None:
@@ -46,7 +53,7 @@ def _haul(here: Here, haul: Haul) -> Iterator[Change]:
     yield _left_out("data", need.dataset, f"dataset {need.dataset}")
 
 
-def _stream(here: Here, stream: Stream) -> Iterator[Change]:
+def _stream(here: PoolAttempt, stream: TrafficFlow) -> Iterator[Change]:
     traffic, home = stream.traffic, here.cycle.snapshot.network.site(stream.traffic.site)
     zones = (here.demand.residency,) if here.demand.residency else ()
     sources = (home,) if home >= 0 else ()
@@ -63,13 +70,13 @@ def _stream(here: Here, stream: Stream) -> Iterator[Change]:
     yield _left_out("traffic", traffic.site, f"traffic with {traffic.site}")
 
 
-def _less_together(here: Here, moves: Sequence[Haul | Stream]) -> Iterator[Change]:
+def _less_together(here: PoolAttempt, moves: Sequence[DataMove | TrafficFlow]) -> Iterator[Change]:
     """Yield less bandwidth for one of several that find no room together."""
     asked = sum(_mbps(move) for move in moves)
     widest = float(np.nanmax(here.cycle.router.useful_mbps, initial=0.0))
     for move in moves:
         left = min(widest - (asked - _mbps(move)), _mbps(move) * 0.99)
-        if isinstance(move, Stream):
+        if isinstance(move, TrafficFlow):
             yield from _thinner(move.traffic, left)
             yield from _thinner(move.traffic, _mbps(move) / 2)
         elif move.parcel.need.rate_mbps is not None:
@@ -77,18 +84,18 @@ def _less_together(here: Here, moves: Sequence[Haul | Stream]) -> Iterator[Chang
             yield _unreserved(move.parcel.need)
 
 
-def _mbps(move: Haul | Stream) -> float:
-    return move.traffic.mbps if isinstance(move, Stream) else move.parcel.need.rate_mbps or 0.0
+def _mbps(move: DataMove | TrafficFlow) -> float:
+    return move.traffic.mbps if isinstance(move, TrafficFlow) else move.parcel.need.rate_mbps or 0.0
 
 
 def _ways(
-    here: Here, sources: Sequence[int], zones: tuple[tuple[str, ...], ...], mbps: float = 0.0
-) -> list[Way]:
+    here: PoolAttempt, sources: Sequence[int], zones: tuple[tuple[str, ...], ...], mbps: float = 0.0
+) -> list[RouteOption]:
     target = int(here.cycle.snapshot.network.pool_site[here.pool])
     return [way for source in sources for way in here.cycle.router.ways(source, zones, mbps).get(target, [])]
 
 
-def _through(here: Here, ways: Sequence[Way]) -> Iterator[Change]:
+def _through(here: PoolAttempt, ways: Sequence[RouteOption]) -> Iterator[Change]:
     """Yield the fewest regions to allow so that there is a way."""
     network, zone = here.cycle.snapshot.network, here.demand.residency
     passed = [{network.regions[site] for site in way.sites} for way in ways]

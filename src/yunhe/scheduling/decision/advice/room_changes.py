@@ -11,7 +11,7 @@ from yunhe.kernel.units import parse_memory_mib, show_cpu, show_memory
 from yunhe.scheduling.decision.advice.changes import (
     AS_IT_IS,
     Change,
-    Here,
+    PoolAttempt,
     Recipe,
     changing,
     class_changes,
@@ -31,7 +31,7 @@ MOST_ROWS = 24
 AMOUNTS = ("cpu_millis", "memory_mib", "disk_mib")
 
 
-def node_changes(here: Here) -> Iterator[Recipe]:
+def node_changes(here: PoolAttempt) -> Iterator[Recipe]:
     """Yield what would let some kind of the pool's nodes take the demand: what to give up, and how much less to ask for."""
     start = here.cycle.snapshot.pool_start
     rows = np.arange(start[here.pool], start[here.pool + 1])
@@ -47,7 +47,7 @@ def node_changes(here: Here) -> Iterator[Recipe]:
         yield from gang_changes(here, (here.pool,))
 
 
-def kinds_of_node(here: Here, rows: IntArray) -> Iterator[tuple[Recipe, IntArray]]:
+def kinds_of_node(here: PoolAttempt, rows: IntArray) -> Iterator[tuple[Recipe, IntArray]]:
     """Yield the nodes that a demand may not use for the same reasons, and what it would have to give up for them."""
     snapshot, demand = here.cycle.snapshot, here.demand
     for given_up, beside in _by_groups(demand, here.cycle.groups, rows):
@@ -70,7 +70,7 @@ def _by_groups(demand: Demand, groups: Groups, rows: IntArray) -> Iterator[tuple
 # --- less of an amount
 
 
-def less_on(here: Here, rows: IntArray) -> list[Recipe]:
+def less_on(here: PoolAttempt, rows: IntArray) -> list[Recipe]:
     """Return what less would fit on one of the nodes *rows*: of one thing, or of all that the nearest node lacks."""
     resources = here.demand.alternatives[here.alternative].resources
     free, ask = here.cycle.room.free[rows][:, :3], here.option.ask.amount[:3]
@@ -90,7 +90,9 @@ def less_on(here: Here, rows: IntArray) -> list[Recipe]:
     return [(change,) for change in dict.fromkeys(one for one in found if one is not None)]
 
 
-def _of_one(here: Here, column: int, rows: IntArray, free: IntArray, lacks: BoolArray) -> Change | None:
+def _of_one(
+    here: PoolAttempt, column: int, rows: IntArray, free: IntArray, lacks: BoolArray
+) -> Change | None:
     """Return the least cut of one amount, on nodes that lack nothing else."""
     resources = here.demand.alternatives[here.alternative].resources
     others = lacks.sum(axis=1) == lacks[:, column]
@@ -102,7 +104,7 @@ def _of_one(here: Here, column: int, rows: IntArray, free: IntArray, lacks: Bool
     return None
 
 
-def _of_all(here: Here, row: int, free: IntArray, lacks: BoolArray) -> Change | None:
+def _of_all(here: PoolAttempt, row: int, free: IntArray, lacks: BoolArray) -> Change | None:
     """Return what one node could give of everything it lacks; None where it has nothing of something."""
     resources = here.demand.alternatives[here.alternative].resources
     devices = None
@@ -114,7 +116,7 @@ def _of_all(here: Here, row: int, free: IntArray, lacks: BoolArray) -> Change | 
 
 
 def _less(
-    here: Here, free: Mapping[int, int], devices: tuple[Accelerators, ...] | None, has: str = ""
+    here: PoolAttempt, free: Mapping[int, int], devices: tuple[Accelerators, ...] | None, has: str = ""
 ) -> Change | None:
     """Return asking for what is free, in amounts that can be said."""
     resources = here.demand.alternatives[here.alternative].resources
@@ -179,7 +181,7 @@ def _sayable_mib(free: int) -> int:
     return parse_memory_mib(show_memory(amount)) if amount >= 1 else 0
 
 
-def _devices_fit(here: Here, row: int, accelerators: Sequence[Accelerators]) -> bool:
+def _devices_fit(here: PoolAttempt, row: int, accelerators: Sequence[Accelerators]) -> bool:
     if not accelerators:
         return True
     cycle = here.cycle
@@ -192,7 +194,7 @@ def _devices_fit(here: Here, row: int, accelerators: Sequence[Accelerators]) -> 
 
 
 def _fewer_devices(
-    here: Here, row: int, accelerators: tuple[Accelerators, ...]
+    here: PoolAttempt, row: int, accelerators: tuple[Accelerators, ...]
 ) -> tuple[Accelerators, ...] | None:
     """Return the most that a node's devices give: less of one kind where that will do, else of each in turn."""
     for index, wanted in enumerate(accelerators):
@@ -212,7 +214,7 @@ def _fewer_devices(
     return kept
 
 
-def _lesser(here: Here, row: int, wanted: Accelerators) -> list[Accelerators]:
+def _lesser(here: PoolAttempt, row: int, wanted: Accelerators) -> list[Accelerators]:
     """Return smaller asks of one kind, the largest first, that a node's devices might just give."""
     snapshot, room = here.cycle.snapshot, here.cycle.room
     devices = slice(int(snapshot.device_start[row]), int(snapshot.device_start[row + 1]))
@@ -230,7 +232,7 @@ def _lesser(here: Here, row: int, wanted: Accelerators) -> list[Accelerators]:
 # --- gangs
 
 
-def gang_changes(here: Here, pools: Sequence[int]) -> Iterator[Recipe]:
+def gang_changes(here: PoolAttempt, pools: Sequence[int]) -> Iterator[Recipe]:
     """Yield what would let *pools* together take the members: fewer, smaller, or less apart from each other."""
     demand, cycle = here.demand, here.cycle
     found = cycle.count_in(demand, here.option, pools)
@@ -261,7 +263,7 @@ def _less_apart(demand: Demand) -> Change:
     )
 
 
-def _smaller(here: Here, pools: Sequence[int]) -> Iterator[Recipe]:
+def _smaller(here: PoolAttempt, pools: Sequence[int]) -> Iterator[Recipe]:
     """Yield smaller members: so small in one thing that there is room for all, or so small that one fits at all."""
     start, option = here.cycle.snapshot.pool_start, here.option
     rows = np.concatenate(
@@ -281,11 +283,11 @@ def _smaller(here: Here, pools: Sequence[int]) -> Iterator[Recipe]:
     yield from (recipe for recipe in less_on(here, rows) if recipe)
 
 
-def _holds(here: Here, pools: Sequence[int]) -> bool:
+def _holds(here: PoolAttempt, pools: Sequence[int]) -> bool:
     return here.cycle.count_in(here.demand, here.option, pools) >= _least(here.demand)
 
 
-def _largest(here: Here, rows: IntArray, column: int) -> int:
+def _largest(here: PoolAttempt, rows: IntArray, column: int) -> int:
     """Return the most of one amount at which *rows* hold all members; 0 where none will do, or no less is needed."""
     free, amount = here.cycle.room.free[rows], here.option.ask.amount
     others = [other for other in range(kernels.COLUMNS) if other != column and amount[other]]
@@ -303,6 +305,6 @@ def _largest(here: Here, rows: IntArray, column: int) -> int:
     return low
 
 
-def pools_together(here: Here) -> list[int]:
+def pools_together(here: PoolAttempt) -> list[int]:
     """Return the pools that a gang may span, in the order in which they are filled."""
     return orders_of(here.option)[0]

@@ -14,9 +14,9 @@ import numpy as np
 
 from yunhe.kernel.resources import Accelerators
 from yunhe.scheduling.decision.advice.changes import (
-    Here,
+    LimitValues,
+    PoolAttempt,
     Recipe,
-    Values,
     limit_changes,
     rule_changes,
     values_in,
@@ -196,7 +196,7 @@ def _has_some(snapshot: Snapshot, wanted: Accelerators) -> BoolArray:
 
 def _further(advice: Advice, cycle: Cycle) -> Iterator[Advice]:
     """Yield *advice* with what would mend all that its pool is still known to have against it."""
-    here = Here(advice.demand, cycle, advice.alternative, advice.pool)
+    here = PoolAttempt(advice.demand, cycle, advice.alternative, advice.pool)
     for recipe in _recipes(here, first=not advice.changes):
         again = {change.what for change in recipe}.intersection(advice.what)
         if recipe and not any(what.startswith(LESS_COSTS_LESS) for what in again):
@@ -204,7 +204,7 @@ def _further(advice: Advice, cycle: Cycle) -> Iterator[Advice]:
             yield Advice((*advice.changes, *recipe), changed, advice.pool, advice.alternative)
 
 
-def _recipes(here: Here, *, first: bool) -> Iterator[Recipe]:
+def _recipes(here: PoolAttempt, *, first: bool) -> Iterator[Recipe]:
     """Yield what would mend one pool; once it is mended a gang that spans several may still lack something in all of them."""
     if here.pool != ANYWHERE:
         yield from _in_pool(here)
@@ -212,7 +212,7 @@ def _recipes(here: Here, *, first: bool) -> Iterator[Recipe]:
         yield from _over_pools(here)
 
 
-def _in_pool(here: Here) -> Iterator[Recipe]:
+def _in_pool(here: PoolAttempt) -> Iterator[Recipe]:
     rules = rule_changes(here)
     if rules is None:
         return
@@ -239,7 +239,7 @@ def _merged(recipe: Recipe) -> Recipe:
     return (both, *(change for change in recipe if change.what != "tolerated"))
 
 
-def _over_pools(here: Here) -> Iterator[Recipe]:
+def _over_pools(here: PoolAttempt) -> Iterator[Recipe]:
     """Yield what would let all pools together take a gang: other members, or limits that the whole keeps."""
     pools = pools_together(here)
     for recipe in gang_changes(here, pools):
@@ -259,7 +259,7 @@ def _over_pools(here: Here) -> Iterator[Recipe]:
             yield limit_changes(here.demand, values, here.cycle.snapshot.taken_at)
 
 
-def _values_of(demand: Demand, cycle: Cycle) -> Values | None:
+def _values_of(demand: Demand, cycle: Cycle) -> LimitValues | None:
     """Return what the limits would look at where *demand* goes without them."""
     fit = cycle.find(demand)
     if fit is None:
@@ -268,7 +268,7 @@ def _values_of(demand: Demand, cycle: Cycle) -> Values | None:
         return values_in(fit.option, fit.pool)
     terms = {name: np.nan if value is None else value for name, value in fit.spanning.terms.items()}
     running = terms["cost_per_hour"] * terms["run_s"] / HOUR_S
-    return Values(
+    return LimitValues(
         per_hour=terms["cost_per_hour"],
         in_all=running + sum(terms[name] for name in ("data_cost", "energy_cost", "external_cost")),
         ready_s=float(np.nansum([terms[name] for name in ("wait_s", "data_s", "run_s", "external_s")])),

@@ -12,38 +12,40 @@ from yunhe.scheduling.decision.filter.rules import (
     class_refusal,
 )
 from yunhe.scheduling.decision.model import Demand, Rejection
-from yunhe.scheduling.decision.network.moving import Refusal
+from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.decision.nodes.kernels import IntArray
 from yunhe.scheduling.decision.options import Option
 
 
-def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> Refusal:
+def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> NetworkRefusal:
     """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so."""
     if pool in option.refusals:
         return option.refusals[pool]
     for limit in option.limits:
         if limit.broken[pool]:
-            return Refusal(limit.rule, limit.say(pool))
+            return NetworkRefusal(limit.rule, limit.say(pool))
     return _shortage(cycle, demand, option, demand.alternatives[alternative].resources, pool)
 
 
-def _shortage(cycle: Cycle, demand: Demand, option: Option, resources: Resources, pool: int) -> Refusal:
+def _shortage(
+    cycle: Cycle, demand: Demand, option: Option, resources: Resources, pool: int
+) -> NetworkRefusal:
     rows = _rows(cycle, pool)
     if not rows.size:
-        return Refusal("roomy", "has no node that answers")
+        return NetworkRefusal("roomy", "has no node that answers")
     allowed = rows[_allowed(cycle, option, rows)]
     if not allowed.size:
         refusals = Counter(_node_refusal(cycle, demand, option, int(row)) for row in rows[:: _stride(rows)])
         refusal = refusals.most_common(1)[0][0]
-        return refusal or Refusal("roomy", "has no node that may take it")
+        return refusal or NetworkRefusal("roomy", "has no node that may take it")
     nearest, miss = _nearest(cycle, option, allowed)
     if demand.members > 1 and _fits(cycle, option, nearest):
         found = cycle.count_in(demand, option, (pool,))
         missing = 1 - found / demand.members
-        return Refusal("roomy", f"{demand.members} asked together, room for {found}", missing)
+        return NetworkRefusal("roomy", f"{demand.members} asked together, room for {found}", missing)
     short = ", ".join(short_of(cycle, resources, nearest)) or "no device has enough left"
-    return Refusal("roomy", short, miss)
+    return NetworkRefusal("roomy", short, miss)
 
 
 def _stride(rows: IntArray) -> int:
@@ -115,13 +117,13 @@ def free_milli(cycle: Cycle, row: int, kind: str, memory_mib: int, ask_milli: in
     return sum(kernels.WHOLE for part in parts if part >= kernels.WHOLE)
 
 
-def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> Refusal | None:
+def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> NetworkRefusal | None:
     refusal = class_refusal(demand, cycle.snapshot.classes[int(cycle.snapshot.node_class[row])])
     if refusal is not None:
         return refusal
     if option.ask.node_ok.size and not option.ask.node_ok[row]:
         groups = ", ".join(affinity.group for affinity in demand.affinity)
-        return Refusal("together", f"what runs here does not agree with {groups}")
+        return NetworkRefusal("together", f"what runs here does not agree with {groups}")
     return None
 
 
@@ -130,7 +132,7 @@ def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
     row = cycle.snapshot.row_of_node[node_id]
     pool = int(cycle.snapshot.node_pool[row])
     facts = cycle.snapshot.pools[pool]
-    refusals: list[Refusal] = []
+    refusals: list[NetworkRefusal] = []
     for index, alternative in enumerate(demand.alternatives):
         option = cycle.appraiser.option(demand, index)
         if option.order[pool] == np.inf:
@@ -140,7 +142,7 @@ def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
         if refusal is None and _fits(cycle, option, row):
             return None
         short = ", ".join(short_of(cycle, alternative.resources, row)) or "no device has enough left"
-        refusals.append(refusal or Refusal("roomy", short))
+        refusals.append(refusal or NetworkRefusal("roomy", short))
     return Rejection(facts.id, facts.name, *refusals[0])
 
 

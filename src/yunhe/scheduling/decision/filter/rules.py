@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import show_duration
 from yunhe.scheduling.decision.model import Affinity, Alternative, Demand, Domain
-from yunhe.scheduling.decision.network.moving import Refusal
+from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.network.routes import in_zone
 from yunhe.scheduling.decision.nodes.kernels import ByteArray, FloatArray, IntArray
 from yunhe.scheduling.decision.score.kernels import HOURS
@@ -26,7 +26,7 @@ BoolArray = NDArray[np.bool_]
 Groups = Mapping[str, IntArray]
 
 
-class Question(NamedTuple):
+class RuleInput(NamedTuple):
     """One alternative of a demand, put to one pool."""
 
     demand: Demand
@@ -37,29 +37,29 @@ class Question(NamedTuple):
     groups: Groups
 
 
-def _accepting(question: Question) -> str | None:
+def _accepting(question: RuleInput) -> str | None:
     return None if question.pool.accepts else (question.pool.why_not or "does not take work now")
 
 
-def _named(question: Question) -> str | None:
+def _named(question: RuleInput) -> str | None:
     wanted = question.alternative.pools
     if not wanted or question.pool.name in wanted:
         return None
     return f"only {', '.join(wanted)} asked for"
 
 
-def _fresh(question: Question) -> str | None:
+def _fresh(question: RuleInput) -> str | None:
     return "just failed here" if question.pool.id in question.demand.avoid_pools else None
 
 
-def _serving(question: Question) -> str | None:
+def _serving(question: RuleInput) -> str | None:
     only = question.pool.only_project
     if only in (None, question.demand.project_id):
         return None
     return "serves another project only"
 
 
-def _resident(question: Question) -> str | None:
+def _resident(question: RuleInput) -> str | None:
     zone = question.demand.residency
     region = "" if question.pool.place is None else question.pool.place.region
     if in_zone(region, zone):
@@ -67,7 +67,7 @@ def _resident(question: Question) -> str | None:
     return f"is in {region or 'an unknown region'}, must stay in {', '.join(zone)}"
 
 
-def _level(question: Question) -> str | None:
+def _level(question: RuleInput) -> str | None:
     wanted = question.demand.levels
     level = None if question.pool.place is None else question.pool.place.level
     if not wanted or level in wanted:
@@ -75,30 +75,30 @@ def _level(question: Question) -> str | None:
     return f"is at level {level or 'unknown'}, {' or '.join(wanted)} asked for"
 
 
-def _tolerated(question: Question) -> str | None:
+def _tolerated(question: RuleInput) -> str | None:
     return untolerated(question.pool.taints, question.demand.tolerations)
 
 
-def _able(question: Question) -> str | None:
+def _able(question: RuleInput) -> str | None:
     for power in lacking(question.demand, question.pool):
         return f"has no {power}: {question.pool.missing.get(power) or 'whether it could is not known'}"
     return None
 
 
-def _together(question: Question) -> str | None:
+def _together(question: RuleInput) -> str | None:
     for affinity in at_odds(question):
         where = "this pool" if affinity.over is Domain.POOL else "this region"
         return f"{affinity.group} {'runs' if affinity.apart else 'does not run'} in {where}"
     return None
 
 
-def at_odds(question: Question) -> list[Affinity]:
+def at_odds(question: RuleInput) -> list[Affinity]:
     """Return the affinities over pools or regions that the pool does not agree with."""
     wanted = [affinity for affinity in question.demand.affinity if affinity.over is not Domain.NODE]
     return [affinity for affinity in wanted if _runs_in(question, affinity) == affinity.apart]
 
 
-POOL_RULES: tuple[tuple[str, Callable[[Question], str | None]], ...] = (
+POOL_RULES: tuple[tuple[str, Callable[[RuleInput], str | None]], ...] = (
     ("accepting", _accepting),
     ("named", _named),
     ("fresh", _fresh),
@@ -111,16 +111,16 @@ POOL_RULES: tuple[tuple[str, Callable[[Question], str | None]], ...] = (
 )
 
 
-def pool_refusal(question: Question) -> Refusal | None:
+def pool_refusal(question: RuleInput) -> NetworkRefusal | None:
     """Return the first pool rule's no."""
     for name, rule in POOL_RULES:
         detail = rule(question)
         if detail is not None:
-            return Refusal(name, detail)
+            return NetworkRefusal(name, detail)
     return None
 
 
-def broken_rules(question: Question) -> list[str]:
+def broken_rules(question: RuleInput) -> list[str]:
     """Return the names of all pool rules that say no, not of the first alone."""
     return [name for name, rule in POOL_RULES if rule(question) is not None]
 
@@ -138,7 +138,7 @@ def untolerated(taints: tuple[str, ...], tolerations: tuple[str, ...]) -> str | 
     return None
 
 
-def _runs_in(question: Question, affinity: Affinity) -> bool:
+def _runs_in(question: RuleInput, affinity: Affinity) -> bool:
     rows = question.groups.get(affinity.group)
     if rows is None:
         return False
@@ -153,19 +153,19 @@ def _region(pool: PoolFacts) -> str:
     return "" if pool.place is None else pool.place.region
 
 
-def class_refusal(demand: Demand, node_class: NodeClass) -> Refusal | None:
+def class_refusal(demand: Demand, node_class: NodeClass) -> NetworkRefusal | None:
     """Return why nodes of a class cannot take *demand*, however empty they are."""
     if demand.isa and node_class.isa not in demand.isa:
-        return Refusal(
+        return NetworkRefusal(
             "architecture", f"is {node_class.isa or 'unknown'}, {' or '.join(demand.isa)} asked for"
         )
     taint = untolerated(node_class.taints, demand.tolerations)
     if taint is not None:
-        return Refusal("tolerated", taint)
+        return NetworkRefusal("tolerated", taint)
     for wanted in unlabelled(demand, node_class):
         key = _label(wanted)[0]
         has = dict(node_class.labels).get(key, "unset")
-        return Refusal("labelled", f"has {key}={has}, {wanted} asked for")
+        return NetworkRefusal("labelled", f"has {key}={has}, {wanted} asked for")
     return None
 
 

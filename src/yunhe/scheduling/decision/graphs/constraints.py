@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import msgspec
 
-from yunhe.scheduling.decision.graphs.model import Embedded, Graph, Link, Network
+from yunhe.scheduling.decision.graphs.model import Embedded, Graph, GraphLink, SubstrateNetwork
 
 TOLERANCE = 1e-9
 MIB_PER_S_PER_UNIT = 1.0
@@ -26,7 +26,7 @@ class Violation(msgspec.Struct, frozen=True):
     detail: str
 
 
-def violations(graph: Graph, network: Network, embedding: Embedded) -> tuple[Violation, ...]:
+def violations(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> tuple[Violation, ...]:
     """Return every constraint that *embedding* breaks on *network* as it is free now; empty: it may stand."""
     return (
         *_demand(graph, network, embedding),
@@ -40,12 +40,12 @@ def violations(graph: Graph, network: Network, embedding: Embedded) -> tuple[Vio
     )
 
 
-def _rows(network: Network, embedding: Embedded) -> list[int]:
+def _rows(network: SubstrateNetwork, embedding: Embedded) -> list[int]:
     row = {name: i for i, name in enumerate(network.names)}
     return [row[node] for node in embedding.nodes]
 
 
-def _demand(graph: Graph, network: Network, embedding: Embedded) -> list[Violation]:
+def _demand(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> list[Violation]:
     """Each component's node has what the component needs: x·C_u ≤ c ≤ x·μ_C, x·S_u ≤ z ≤ x·μ_Z."""
     return [
         Violation("node demand", f"{component.name} needs more than {network.names[row]} has free")
@@ -55,7 +55,7 @@ def _demand(graph: Graph, network: Network, embedding: Embedded) -> list[Violati
     ]
 
 
-def _capacity(graph: Graph, network: Network, embedding: Embedded) -> list[Violation]:
+def _capacity(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> list[Violation]:
     """All components of a node together fit: Σ x·c ≤ μ_C, Σ x·z ≤ μ_Z."""
     rows = _rows(network, embedding)
     broken: list[Violation] = []
@@ -73,7 +73,7 @@ def _capacity(graph: Graph, network: Network, embedding: Embedded) -> list[Viola
     return broken
 
 
-def _bandwidth(graph: Graph, network: Network, embedding: Embedded) -> list[Violation]:
+def _bandwidth(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> list[Violation]:
     """Every path joins its two nodes, and no link carries more than it has: Σ b ≤ μ_D."""
     row = dict(zip((c.name for c in graph.components), _rows(network, embedding), strict=True))
     broken: list[Violation] = []
@@ -93,7 +93,7 @@ def _bandwidth(graph: Graph, network: Network, embedding: Embedded) -> list[Viol
     return broken
 
 
-def _walk(network: Network, at: int, path: tuple[int, ...]) -> int | None:
+def _walk(network: SubstrateNetwork, at: int, path: tuple[int, ...]) -> int | None:
     """Return where a path leads from a node; None when it breaks off or visits a node twice."""
     visited = {at}
     for number in path:
@@ -126,12 +126,12 @@ def _together(graph: Graph, embedding: Embedded) -> list[Violation]:
     ]
 
 
-def path_latency_ms(network: Network, path: tuple[int, ...]) -> float:
+def path_latency_ms(network: SubstrateNetwork, path: tuple[int, ...]) -> float:
     """Return the delay along a path."""
     return float(sum(network.latency_ms[number] for number in path))
 
 
-def _delay(graph: Graph, network: Network, embedding: Embedded) -> list[Violation]:
+def _delay(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> list[Violation]:
     """No link of the graph is slower than it may be: τ ≤ τ̂."""
     return [
         Violation(
@@ -142,7 +142,7 @@ def _delay(graph: Graph, network: Network, embedding: Embedded) -> list[Violatio
     ]
 
 
-def transfer_s(network: Network, link: Link, path: tuple[int, ...]) -> float:
+def transfer_s(network: SubstrateNetwork, link: GraphLink, path: tuple[int, ...]) -> float:
     """Return how long a link's data is under way."""
     if not (link.data_mib and path):
         return path_latency_ms(network, path) / 1000
@@ -150,7 +150,7 @@ def transfer_s(network: Network, link: Link, path: tuple[int, ...]) -> float:
     return path_latency_ms(network, path) / 1000 + (link.data_mib / rate if rate else math.inf)
 
 
-def finish_s(graph: Graph, network: Network, embedding: Embedded) -> float:
+def finish_s(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> float:
     """Return T(U): when the last component ends, if each begins once all its data is there."""
     rows = dict(zip((c.name for c in graph.components), _rows(network, embedding), strict=True))
     run_s = {c.name: c.run_s / float(network.speed[rows[c.name]]) for c in graph.components}
@@ -168,7 +168,7 @@ def finish_s(graph: Graph, network: Network, embedding: Embedded) -> float:
     return max(end.values())
 
 
-def _finish(graph: Graph, network: Network, embedding: Embedded) -> list[Violation]:
+def _finish(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> list[Violation]:
     """The app ends in time: T(U) ≤ T̂_U."""
     if graph.finish_s == float("inf"):
         return []
@@ -176,7 +176,7 @@ def _finish(graph: Graph, network: Network, embedding: Embedded) -> list[Violati
     return [Violation("finish time", f"ends after {takes:g} s")] if takes > graph.finish_s + TOLERANCE else []
 
 
-def path_reliability(network: Network, begin: int, path: tuple[int, ...]) -> float:
+def path_reliability(network: SubstrateNetwork, begin: int, path: tuple[int, ...]) -> float:
     """Return ψ: the probability that both ends and everything between them work."""
     works, at = float(network.node_reliability[begin]), begin
     for number in path:
@@ -186,7 +186,7 @@ def path_reliability(network: Network, begin: int, path: tuple[int, ...]) -> flo
     return works
 
 
-def _reliability(graph: Graph, network: Network, embedding: Embedded) -> list[Violation]:
+def _reliability(graph: Graph, network: SubstrateNetwork, embedding: Embedded) -> list[Violation]:
     """No link of the graph is less reliable than it must be: ψ ≥ ψ̂."""
     rows = dict(zip((c.name for c in graph.components), _rows(network, embedding), strict=True))
     return [

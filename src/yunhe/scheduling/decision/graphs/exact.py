@@ -12,7 +12,7 @@ import highspy
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.scheduling.decision.graphs.constraints import MIB_PER_S_PER_UNIT, violations
-from yunhe.scheduling.decision.graphs.model import Embedded, Graph, GraphDecision, Network, Refused
+from yunhe.scheduling.decision.graphs.model import Embedded, Graph, GraphDecision, Refused, SubstrateNetwork
 from yunhe.scheduling.decision.graphs.value import IDLE_SHARE, Weights
 
 LARGEST = 4000
@@ -20,16 +20,16 @@ LARGEST = 4000
 
 
 def place_exactly(
-    graph: Graph, network: Network, *, weights: Weights | None = None, limit_s: float = 60.0
+    graph: Graph, network: SubstrateNetwork, *, weights: Weights | None = None, limit_s: float = 60.0
 ) -> GraphDecision:
     """Return the placement that takes least bandwidth, or with *weights* the one of greatest value."""
-    model = _Model(graph, network)
+    model = _GraphModel(graph, network)
     model.maximise_value(weights) if weights else model.minimise_bandwidth()
     return model.solve(limit_s)
 
 
-class _Model:
-    def __init__(self, graph: Graph, network: Network) -> None:
+class _GraphModel:
+    def __init__(self, graph: Graph, network: SubstrateNetwork) -> None:
         self.graph, self.network = graph, network
         self.nodes = range(len(network.names))
         self.parts = range(len(graph.components))

@@ -5,7 +5,7 @@ import msgspec
 from yunhe.scheduling.decision.graphs.model import Component, Embedded, Graph
 
 
-class Joined:
+class MergedGraph:
     """A graph with each set of components that share a node made into one."""
 
     def __init__(self, graph: Graph) -> None:

@@ -29,7 +29,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     """Where it may be, because of its data or its users [L(u, D)]; empty: anywhere."""
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class GraphLink(msgspec.Struct, frozen=True, kw_only=True):
     """What flows between two components [d, u]."""
 
     source: str
@@ -50,7 +50,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     components: tuple[Component, ...]
-    links: tuple[Link, ...] = ()
+    links: tuple[GraphLink, ...] = ()
     distinct_nodes: bool = True
     """Whether no two components may share a node."""
     finish_s: float = float("inf")
@@ -83,7 +83,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         if problems:
             raise InvalidInputError(f"Graph {self.name} cannot be placed as it is.", fields=tuple(problems))
 
-    def _contradictions(self, link: Link) -> list[str]:
+    def _contradictions(self, link: GraphLink) -> list[str]:
         """Return what a link asks for that cannot be had together."""
         found: list[str] = []
         if link.data_mib > 0 and link.bandwidth == 0 and not link.same_node:
@@ -94,7 +94,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class SubstrateNetwork:
     """Nodes and undirected links between them, as columns; what is free now and what there is in all."""
 
     names: tuple[str, ...]
@@ -111,7 +111,7 @@ class Network:
     latency_ms: FloatArray
     link_reliability: FloatArray
 
-    def after(self, embedding: "Embedded", graph: Graph, *, sign: float = -1.0) -> "Network":
+    def after(self, embedding: "Embedded", graph: Graph, *, sign: float = -1.0) -> "SubstrateNetwork":
         """Return the network once *embedding* has taken its share, or with ``sign=1`` given it back."""
         cpu, storage, bandwidth = (
             column.copy() for column in (self.cpu_free, self.storage_free, self.bandwidth_free)
@@ -123,7 +123,7 @@ class Network:
         for link, path in zip(graph.links, embedding.paths, strict=True):
             for number in path:
                 bandwidth[number] += sign * link.bandwidth
-        return Network(
+        return SubstrateNetwork(
             names=self.names,
             cpu_total=self.cpu_total,
             cpu_free=cpu,
@@ -146,7 +146,7 @@ def network(
     latency_ms: FloatArray | None = None,
     reliability: tuple[FloatArray, FloatArray] | None = None,
     speed: FloatArray | None = None,
-) -> Network:
+) -> SubstrateNetwork:
     """Return an empty network from nodes (cpu, storage) and links (end, end, bandwidth).
 
     What is left out costs nothing: no delay, no failure, speed 1.
@@ -157,7 +157,7 @@ def network(
     storage = np.array([storage for _, storage in nodes.values()], dtype=float)
     bandwidth = np.array([b for _, _, b in links], dtype=float)
     node_reliability, link_reliability = reliability or (np.ones(len(nodes)), np.ones(len(links)))
-    return Network(
+    return SubstrateNetwork(
         names=names,
         cpu_total=cpu,
         cpu_free=cpu.copy(),

@@ -9,15 +9,15 @@ import numpy as np
 
 from yunhe.scheduling.decision.graphs import kernel
 from yunhe.scheduling.decision.graphs.constraints import Violation, violations
-from yunhe.scheduling.decision.graphs.joining import Joined
+from yunhe.scheduling.decision.graphs.joining import MergedGraph
 from yunhe.scheduling.decision.graphs.model import (
     Embedded,
     FloatArray,
     Graph,
     GraphDecision,
     IntArray,
-    Network,
     Refused,
+    SubstrateNetwork,
 )
 
 
@@ -55,7 +55,7 @@ def _compiled() -> Any:
 class Wiring:
     """A network's links by node, made once and used for every graph placed on it."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SubstrateNetwork) -> None:
         nodes = len(network.names)
         both_ways = np.concatenate([network.ends, network.ends[:, ::-1]])
         numbers = np.tile(np.arange(len(network.ends)), 2)
@@ -77,7 +77,7 @@ Also = Callable[[Embedded], tuple[Violation, ...]]
 
 def place_graph(
     graph: Graph,
-    network: Network,
+    network: SubstrateNetwork,
     *,
     seed: int = 0,
     search: Search = DEFAULT,
@@ -88,7 +88,7 @@ def place_graph(
 
     The same arguments give the same answer.
     """
-    joined = Joined(graph)
+    joined = MergedGraph(graph)
     hopeless = _hopeless(joined.graph, network)
     if hopeless is not None:
         return hopeless
@@ -122,7 +122,7 @@ def place_graph(
 class _Attempt:
     """A graph and a network as the columns the kernel reads."""
 
-    def __init__(self, graph: Graph, network: Network, wiring: Wiring, search: Search) -> None:
+    def __init__(self, graph: Graph, network: SubstrateNetwork, wiring: Wiring, search: Search) -> None:
         self._graph, self._network, self._search = graph, network, search
         self._wires = wiring.columns
         row = {component.name: i for i, component in enumerate(graph.components)}
@@ -184,7 +184,7 @@ class _Attempt:
         return noise
 
 
-def _hopeless(graph: Graph, network: Network) -> Refused | None:
+def _hopeless(graph: Graph, network: SubstrateNetwork) -> Refused | None:
     """Name a component that no node could take even alone."""
     row = {name: i for i, name in enumerate(network.names)}
     for component in graph.components:

@@ -15,7 +15,14 @@ from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.decide import decide_in
 from yunhe.scheduling.decision.demands import check_demand
 from yunhe.scheduling.decision.graphs.constraints import Violation, path_latency_ms
-from yunhe.scheduling.decision.graphs.model import Component, Embedded, Graph, Link, Network, Refused
+from yunhe.scheduling.decision.graphs.model import (
+    Component,
+    Embedded,
+    Graph,
+    GraphLink,
+    Refused,
+    SubstrateNetwork,
+)
 from yunhe.scheduling.decision.graphs.place import Search, place_graph
 from yunhe.scheduling.decision.model import (
     Demand,
@@ -108,7 +115,7 @@ def _graph(demand: GraphDemand, able: dict[str, list[int]]) -> Graph:
             for part in demand.parts
         ),
         links=tuple(
-            Link(
+            GraphLink(
                 source=tie.source,
                 target=tie.target,
                 bandwidth=tie.mbps,
@@ -138,7 +145,7 @@ class _Ground:
         self._site = {row: int(snapshot.network.pool_site[snapshot.node_pool[row]]) for row in rows}
         self.network = self._network()
 
-    def _network(self) -> Network:
+    def _network(self) -> SubstrateNetwork:
         """Return the network; a delay that is unknown is as long as can be, so that no limit on it is promised."""
         snapshot, rows, sites = self._snapshot, self.rows, len(self._snapshot.network.sites)
         links = [wire.link for wire in self._wires]
@@ -148,7 +155,7 @@ class _Ground:
         latency = snapshot.network.latency_ms[links]
         ends = [(number, len(rows) + self._site[row]) for number, row in enumerate(rows)]
         ends += [(len(rows) + wire.ends[0], len(rows) + wire.ends[1]) for wire in self._wires]
-        return Network(
+        return SubstrateNetwork(
             names=(*(str(row) for row in rows), *(f"site {site}" for site in range(sites))),
             cpu_total=np.concatenate([snapshot.cpu_total_millis[rows].astype(float), none]),
             cpu_free=np.concatenate([snapshot.cpu_free_millis[rows].astype(float), none]),

@@ -9,7 +9,7 @@ off. Each of the three lies in [0, 1], so the weights mean what they say.
 import msgspec
 import numpy as np
 
-from yunhe.scheduling.decision.graphs.model import Embedded, FloatArray, Graph, Network
+from yunhe.scheduling.decision.graphs.model import Embedded, FloatArray, Graph, SubstrateNetwork
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,9 @@ IDLE_SHARE = 0.5
 """Power of a node that is on and idle, as a share of its power when busy."""
 
 
-def value(graph: Graph, network: Network, embedding: Embedded, weights: Weights | None = None) -> float:
+def value(
+    graph: Graph, network: SubstrateNetwork, embedding: Embedded, weights: Weights | None = None
+) -> float:
     """Return the value of a placement on *network* as it is free now."""
     weights = weights or Weights()
     then = network.after(embedding, graph)
@@ -42,7 +44,7 @@ def balance(use: FloatArray) -> float:
     return 1.0 - float(use.max(initial=0.0))
 
 
-def energy_saved(network: Network, use: FloatArray) -> float:
+def energy_saved(network: SubstrateNetwork, use: FloatArray) -> float:
     """Return φ_E; a node's power grows with its size."""
     on = use > 0
     power = float((network.cpu_total * (IDLE_SHARE * on + (1 - IDLE_SHARE) * use)).sum())

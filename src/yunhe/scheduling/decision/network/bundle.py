@@ -13,19 +13,19 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from yunhe.scheduling.decision.network.kernels import FloatArray
-from yunhe.scheduling.decision.network.routes import ALL_OPEN, Way
+from yunhe.scheduling.decision.network.routes import ALL_OPEN, RouteOption
 
 MOST_TRIED = 400
 """How many combinations are looked at before a conflict counts as beyond remedy."""
 TOLERANCE = 1e-9
 
 
-class Choice(NamedTuple):
+class RouteChoice(NamedTuple):
     """One way for one thing that moves, and what it takes; infinite where nobody knows."""
 
     rank: tuple[float, float, float]
     """What the policy goes by, least first."""
-    way: Way
+    way: RouteOption
     seconds: float
     cost: float
     mbps: float
@@ -35,19 +35,19 @@ class Choice(NamedTuple):
 class Move(Protocol):
     """One thing that moves."""
 
-    def choices(self, shut: frozenset[int] = ALL_OPEN) -> Sequence[Choice]:
+    def choices(self, shut: frozenset[int] = ALL_OPEN) -> Sequence[RouteChoice]:
         """Return every choice that avoids the links *shut* and that no other beats in all respects."""
         ...
 
 
-class Bounds(NamedTuple):
+class TransferLimits(NamedTuple):
     """How much everything together may take; time that is unknown is not known to be too long."""
 
     seconds: float = np.inf
     cost: float = np.inf
 
 
-ANY = Bounds()
+ANY = TransferLimits()
 
 
 class _Strictness(NamedTuple):
@@ -57,7 +57,7 @@ class _Strictness(NamedTuple):
     seconds_below: float | None = None
     cost_below: float | None = None
 
-    def allows(self, choice: Choice) -> bool:
+    def allows(self, choice: RouteChoice) -> bool:
         """Return whether a choice, over links that are not shut, is strict enough."""
         if self.seconds_below is not None and self.seconds_below <= choice.seconds < np.inf:
             return False
@@ -68,12 +68,12 @@ class _Try(NamedTuple):
     """A combination: what each does without, and what each then chooses."""
 
     strict: tuple[_Strictness, ...]
-    chosen: tuple[Choice, ...]
+    chosen: tuple[RouteChoice, ...]
 
 
 def choose_together(
-    moves: Sequence[Move], mbps: FloatArray, bounds: Bounds = ANY
-) -> tuple[Choice, ...] | None:
+    moves: Sequence[Move], mbps: FloatArray, bounds: TransferLimits = ANY
+) -> tuple[RouteChoice, ...] | None:
     """Return the best choice for each of *moves* that *mbps* of each link and *bounds* allow; None when there is none."""
     alone = [_best(move.choices()) for move in moves]
     chosen = tuple([one for one in alone if one is not None])
@@ -101,18 +101,18 @@ def choose_together(
     return None
 
 
-def _best(choices: Sequence[Choice]) -> Choice | None:
+def _best(choices: Sequence[RouteChoice]) -> RouteChoice | None:
     return min(choices, key=lambda one: (one.rank, one.way), default=None)
 
 
-def _rank(chosen: Sequence[Choice]) -> tuple[int, float, float]:
+def _rank(chosen: Sequence[RouteChoice]) -> tuple[int, float, float]:
     """Return what a combination comes to: how many of its parts are unknown, then the sum of the others."""
     first, second = [one.rank[0] for one in chosen], [one.rank[1] for one in chosen]
     unknown = first.count(np.inf)
     return unknown, sum(value for value in first if value < np.inf), sum(v for v in second if v < np.inf)
 
 
-def _ways_out(one: _Try, mbps: FloatArray, bounds: Bounds) -> Iterator[tuple[int, _Strictness]]:
+def _ways_out(one: _Try, mbps: FloatArray, bounds: TransferLimits) -> Iterator[tuple[int, _Strictness]]:
     """Yield who could give way, and how, where a combination takes too much; nothing where it does not."""
     chosen, strict = one.chosen, one.strict
     link = _overloaded(chosen, mbps)
@@ -130,7 +130,7 @@ def _ways_out(one: _Try, mbps: FloatArray, bounds: Bounds) -> Iterator[tuple[int
                 yield index, strict[index]._replace(cost_below=choice.cost)
 
 
-def _overloaded(chosen: Sequence[Choice], mbps: FloatArray) -> int | None:
+def _overloaded(chosen: Sequence[RouteChoice], mbps: FloatArray) -> int | None:
     """Return a link that carries more than it has."""
     carried: dict[int, float] = {}
     for choice in chosen:

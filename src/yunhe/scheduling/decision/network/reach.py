@@ -11,19 +11,27 @@ import numpy as np
 
 from yunhe.kernel.places import Place
 from yunhe.scheduling.decision.model import Demand, Route, Transfer
-from yunhe.scheduling.decision.network.bundle import ANY, Bounds, Choice, choose_together
-from yunhe.scheduling.decision.network.moving import Burden, Haul, Parts, Refusal, Stream, clash, parts_of
+from yunhe.scheduling.decision.network.bundle import ANY, RouteChoice, TransferLimits, choose_together
+from yunhe.scheduling.decision.network.moving import (
+    DataMove,
+    NetworkLoad,
+    NetworkRefusal,
+    PoolMoves,
+    TrafficFlow,
+    clash,
+    parts_of,
+)
 from yunhe.scheduling.decision.network.routes import Router
 from yunhe.scheduling.decision.score.columns import PoolColumns
 from yunhe.scheduling.decision.score.kernels import FloatArray, Reach
-from yunhe.scheduling.decision.score.terms import Worth
+from yunhe.scheduling.decision.score.terms import TimeValue
 from yunhe.scheduling.perception.snapshot import Snapshot
 
 RTT_MS_PER_KM = 0.015
 """There and back in fibre, half as far again as the straight line."""
 
 
-class Moves(NamedTuple):
+class MoveSummary(NamedTuple):
     """What moves over the network if work goes to one pool, as people read it."""
 
     transfers: tuple[Transfer, ...]
@@ -33,23 +41,25 @@ class Moves(NamedTuple):
 
 
 @dataclass(eq=False)
-class Survey:
+class Reachability:
     """How each pool is reached: numbers for the score, and the ways behind them."""
 
     reach: Reach
-    parts: list[Parts]
-    refusals: dict[int, Refusal] = field(default_factory=dict[int, Refusal])
+    parts: list[PoolMoves]
+    refusals: dict[int, NetworkRefusal] = field(default_factory=dict[int, NetworkRefusal])
     near_ms: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Latency to the users' place alone; ``reach`` has that of the slowest traffic where it is more."""
     estimated_latency: set[int] = field(default_factory=set[int])
-    moves: dict[int, Moves] = field(default_factory=dict[int, Moves])
+    moves: dict[int, MoveSummary] = field(default_factory=dict[int, MoveSummary])
     """Pool → what moves if work goes there, as people read it, once asked for; see ``present``."""
 
 
-def survey(demand: Demand, snapshot: Snapshot, columns: PoolColumns, router: Router, worth: Worth) -> Survey:
+def survey(
+    demand: Demand, snapshot: Snapshot, columns: PoolColumns, router: Router, worth: TimeValue
+) -> Reachability:
     """Return how each pool is reached by the data, traffic and users of *demand*."""
     pools = len(snapshot.pools)
-    found = Survey(
+    found = Reachability(
         Reach(
             data_s=np.zeros(pools),
             data_cost=np.zeros(pools),
@@ -57,19 +67,21 @@ def survey(demand: Demand, snapshot: Snapshot, columns: PoolColumns, router: Rou
             latency_ms=np.full(pools, np.nan),
             distance_km=np.full(pools, np.nan) if demand.near is None else columns.distance_km(demand.near),
         ),
-        [Parts()] * pools,
+        [PoolMoves()] * pools,
     )
     if demand.near is not None:
         _survey_latency(found, demand.near, snapshot, router)
     found.near_ms = found.reach.latency_ms.copy()
     if demand.data or demand.traffic:
-        burden = Burden(demand, snapshot, router, worth)
+        burden = NetworkLoad(demand, snapshot, router, worth)
         for row in range(pools):
             _survey_moves(found, burden, row)
     return found
 
 
-def survey_within(found: Survey, burden: Burden, room: Mapping[int, tuple[Bounds, float]]) -> Survey | None:
+def survey_within(
+    found: Reachability, burden: NetworkLoad, room: Mapping[int, tuple[TransferLimits, float]]
+) -> Reachability | None:
     """Return a survey in which pools move everything within bounds where that can be; None where none can.
 
     *room* has the bounds of each pool that is to be looked at again, and the hours that work would run there.
@@ -86,7 +98,11 @@ def survey_within(found: Survey, burden: Burden, room: Mapping[int, tuple[Bounds
 
 
 def _survey_moves(
-    found: Survey, burden: Burden, row: int, bounds: Bounds = ANY, hours: float | None = None
+    found: Reachability,
+    burden: NetworkLoad,
+    row: int,
+    bounds: TransferLimits = ANY,
+    hours: float | None = None,
 ) -> bool:
     """Choose how everything comes to a pool, and note what that takes; return whether that is within bounds."""
     moves = burden.moves_to(row, hours)
@@ -103,19 +119,25 @@ def _survey_moves(
     chosen = chosen or ()
     able = able[: len(chosen)]
     found.parts[row] = parts_of(able, chosen)
-    unknown = any(isinstance(move, Haul) and not move.choices() for move in moves)
+    unknown = any(isinstance(move, DataMove) and not move.choices() for move in moves)
     _note(found, row, list(zip(able, chosen, strict=True)), unknown=unknown)
     return True
 
 
-def _note(found: Survey, row: int, chosen: Sequence[tuple[Haul | Stream, Choice]], *, unknown: bool) -> None:
+def _note(
+    found: Reachability,
+    row: int,
+    chosen: Sequence[tuple[DataMove | TrafficFlow, RouteChoice]],
+    *,
+    unknown: bool,
+) -> None:
     """Add up what everything takes that comes to a pool; unknown as soon as a part of it is."""
     reach = found.reach
     reach.data_s[row] = reach.data_cost[row] = np.nan if unknown else 0.0
     reach.flow_cost_per_hour[row] = 0.0
     reach.latency_ms[row] = found.near_ms[row]
     for move, choice in chosen:
-        if isinstance(move, Haul):
+        if isinstance(move, DataMove):
             reach.data_s[row] += _known(choice.seconds)
             reach.data_cost[row] += _known(choice.cost)
         else:
@@ -127,7 +149,7 @@ def _known(value: float) -> float:
     return value if np.isfinite(value) else np.nan
 
 
-def _survey_latency(found: Survey, near: Place, snapshot: Snapshot, router: Router) -> None:
+def _survey_latency(found: Reachability, near: Place, snapshot: Snapshot, router: Router) -> None:
     network, reach = snapshot.network, found.reach
     homes = [site for site, region in enumerate(network.regions) if region and region == near.region]
     for row in range(len(snapshot.pools)):

@@ -23,7 +23,7 @@ NOTHING_LEFT_MBPS = 1e-6
 ALL_OPEN: frozenset[int] = frozenset()
 
 
-class Way(NamedTuple):
+class RouteOption(NamedTuple):
     """One route from a source, as the search knows it."""
 
     sites: tuple[int, ...]
@@ -38,7 +38,7 @@ class Delivery(NamedTuple):
 
     seconds: float
     cost: float
-    way: Way
+    way: RouteOption
 
 
 def in_zone(region: str, zone: Sequence[str]) -> bool:
@@ -53,7 +53,7 @@ class Router:
         self._network = network
         self._free_mbps = network.free_mbps.copy()
         self._found: dict[
-            tuple[int, tuple[tuple[str, ...], ...], float, frozenset[int]], dict[int, list[Way]]
+            tuple[int, tuple[tuple[str, ...], ...], float, frozenset[int]], dict[int, list[RouteOption]]
         ] = {}
         self._lost = np.nan_to_num(network.loss, nan=0.0)
         self.version = 0
@@ -88,7 +88,7 @@ class Router:
         zones: tuple[tuple[str, ...], ...] = (),
         need_mbps: float = 0.0,
         shut: frozenset[int] = ALL_OPEN,
-    ) -> dict[int, list[Way]]:
+    ) -> dict[int, list[RouteOption]]:
         """Return every undominated way from *source* to each site it reaches without leaving any of *zones*.
 
         A way has *need_mbps* on each of its links, and none of the links of *shut*.
@@ -100,7 +100,7 @@ class Router:
 
     def _search(
         self, source: int, zones: tuple[tuple[str, ...], ...], need_mbps: float, shut: frozenset[int]
-    ) -> dict[int, list[Way]]:
+    ) -> dict[int, list[RouteOption]]:
         network = self._network
         inside = np.array([all(in_zone(r, zone) for zone in zones) for r in network.regions], dtype=np.bool_)
         if not inside[source]:
@@ -131,21 +131,21 @@ class Router:
         if network.arc_link.size >= COMPILE_FROM_LINKS:
             compile_kernels(route_kernels)
         used = route_kernels.spread_labels(ways, source, need_mbps, labels)
-        found: dict[int, list[Way]] = {}
+        found: dict[int, list[RouteOption]] = {}
         for row in range(used):
             if labels.alive[row]:
                 found.setdefault(int(labels.site[row]), []).append(_way(labels, row))
         return found
 
 
-def _way(labels: Labels, row: int) -> Way:
+def _way(labels: Labels, row: int) -> RouteOption:
     price, latency, mbps = float(labels.price[row]), float(labels.latency[row]), float(labels.mbps[row])
     sites, links = [int(labels.site[row])], list[int]()
     while labels.before[row] >= 0:
         links.append(int(labels.link[row]))
         row = int(labels.before[row])
         sites.append(int(labels.site[row]))
-    return Way(tuple(reversed(sites)), tuple(reversed(links)), price, latency, mbps)
+    return RouteOption(tuple(reversed(sites)), tuple(reversed(links)), price, latency, mbps)
 
 
 class Parcel(NamedTuple):
@@ -188,7 +188,7 @@ def deliveries(
     return found
 
 
-def _effort(parcel: Parcel, way: Way, rate: float | None) -> tuple[float, float]:
+def _effort(parcel: Parcel, way: RouteOption, rate: float | None) -> tuple[float, float]:
     """Return the seconds and the money a way takes; infinite where size, bandwidth or price is unknown."""
     if parcel.size_mib is None:
         return np.inf, np.inf

@@ -11,7 +11,7 @@ import numpy as np
 from yunhe.scheduling.decision.compiling import compile_kernels
 from yunhe.scheduling.decision.nodes import kernels, packing_kernels
 from yunhe.scheduling.decision.nodes.kernels import WHOLE, Ask, FloatArray, Room
-from yunhe.scheduling.decision.nodes.packing_kernels import GRAIN, Memo, Typical, Values
+from yunhe.scheduling.decision.nodes.packing_kernels import GRAIN, PackingCache, PackingValues, Typical
 from yunhe.scheduling.decision.options import devices_asked
 from yunhe.scheduling.perception.model import TypicalAsk
 
@@ -31,7 +31,7 @@ class Packer:
         self._room = room
         self._typical = typical_of(typical, kinds, seed)
         self._stranded = np.full(room.free.shape[0], np.nan)
-        self._memos: dict[object, Memo] = {}
+        self._memos: dict[object, PackingCache] = {}
         self._most = int(np.diff(room.device_start).max(initial=1))
         self._changes = 0
         compile_kernels(kernels)
@@ -40,7 +40,7 @@ class Packer:
 
     def best(self, pool: int, ask: Ask) -> tuple[int, int]:
         """Return the node of *pool* that loses least, and the device of a part (-1: as usual); (-1, -1): none fits."""
-        values = Values(pressure_of(self._room, self._typical), self._hole, self._group)
+        values = PackingValues(pressure_of(self._room, self._typical), self._hole, self._group)
         memo = self._memo(ask)
         row, device = packing_kernels.best_packed(self._room, pool, ask, self._typical, memo, values)
         return int(row), int(device)
@@ -54,13 +54,15 @@ class Packer:
         if self._changes % CHANGES_TO_REVALUE == 0:
             self._hole, self._group = self._worth()
 
-    def _memo(self, ask: Ask) -> Memo:
+    def _memo(self, ask: Ask) -> PackingCache:
         key = tuple(part.tobytes() for part in (ask.amount, ask.accelerators, ask.kind_ok, ask.class_ok))
         if key not in self._memos:
             if len(self._memos) >= REMEMBERED_ASKS:
                 self._memos.clear()
             columns = self._most if packing_kernels.is_part(ask) else 1
-            self._memos[key] = Memo(self._stranded, np.full((self._room.free.shape[0], columns), np.nan))
+            self._memos[key] = PackingCache(
+                self._stranded, np.full((self._room.free.shape[0], columns), np.nan)
+            )
         return self._memos[key]
 
     def _worth(self) -> tuple[FloatArray, FloatArray]:

@@ -45,7 +45,7 @@ class Typical(NamedTuple):
     sequences: IntArray
 
 
-class Memo(NamedTuple):
+class PackingCache(NamedTuple):
     """What was worked out and still holds; NaN: not known."""
 
     stranded: FloatArray
@@ -53,7 +53,7 @@ class Memo(NamedTuple):
     """Of one ask: a row for each node, and a column for each device where the ask is a part of one."""
 
 
-class Values(NamedTuple):
+class PackingValues(NamedTuple):
     """What the state of all nodes together says."""
 
     pressure: FloatArray
@@ -183,7 +183,7 @@ def is_part(ask: Ask) -> bool:
     return ask.accelerators.shape[0] == 1 and ask.accelerators[0, 0] == 0
 
 
-def lose(room: Room, row: int, ask: Ask, typical: Typical, memo: Memo, chosen: IntArray) -> None:
+def lose(room: Room, row: int, ask: Ask, typical: Typical, memo: PackingCache, chosen: IntArray) -> None:
     """Note what taking one member on *row* strands there, for a part by device; infinite where it does not fit."""
     memo.loss[row, :] = np.inf
     if not fits(room, row, ask, chosen):
@@ -219,7 +219,7 @@ def lose(room: Room, row: int, ask: Ask, typical: Typical, memo: Memo, chosen: I
 
 
 def best_packed(
-    room: Room, pool: int, ask: Ask, typical: Typical, memo: Memo, values: Values
+    room: Room, pool: int, ask: Ask, typical: Typical, memo: PackingCache, values: PackingValues
 ) -> tuple[int, int]:
     """Return the node of *pool* that loses least to the ask, and the device (from 0) of a part; (-1, -1): none fits."""
     best, best_device, best_loss = -1, -1, np.inf

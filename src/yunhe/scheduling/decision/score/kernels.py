@@ -36,7 +36,7 @@ UNKNOWN_IS_WORSE = 1e-9
 """How much more than the worst known value an unknown one counts: enough to lose a tie."""
 
 
-class Facts(NamedTuple):
+class PoolFacts(NamedTuple):
     """What is known of the pools, whoever asks."""
 
     speed: FloatArray
@@ -62,7 +62,7 @@ class Reach(NamedTuple):
     distance_km: FloatArray
 
 
-def carbon_mean(facts: Facts, pool: int, start_h: float, hours: float) -> float:
+def carbon_mean(facts: PoolFacts, pool: int, start_h: float, hours: float) -> float:
     """Return the mean grams per kWh from *start_h* hours from now on; beyond its end a series repeats."""
     length = facts.carbon_hours[pool]
     if length == 0:
@@ -79,7 +79,14 @@ def carbon_mean(facts: Facts, pool: int, start_h: float, hours: float) -> float:
     return total / hours
 
 
-def appraise(facts: Facts, reach: Reach, base_h: float, cores: float, spot: bool, table: FloatArray) -> None:  # noqa: FBT001 - kernels have no keywords
+def appraise(
+    facts: PoolFacts,
+    reach: Reach,
+    base_h: float,
+    cores: float,
+    spot: bool,  # noqa: FBT001 - kernels have no keywords
+    table: FloatArray,
+) -> None:
     """Fill *table* with every term of each pool, save ``cost_per_hour``, for work of *base_h* hours at speed 1.
 
     Work that fails starts again from nothing: with failures at rate λ, T hours of work take (e^(λT) - 1) / λ.

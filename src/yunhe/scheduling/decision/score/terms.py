@@ -9,7 +9,7 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Demand, Policy
 from yunhe.scheduling.decision.score import kernels as score_kernels
 from yunhe.scheduling.decision.score.columns import PoolColumns
-from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, Facts, FloatArray, Reach
+from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, FloatArray, PoolFacts, Reach
 
 HOUR_S = 3600.0
 ASSUMED_RUN_S = HOUR_S
@@ -49,7 +49,7 @@ TERMS_OF_POLICY: Mapping[Policy, tuple[str, ...]] = {
 }
 
 
-class Worth(NamedTuple):
+class TimeValue(NamedTuple):
     """What time is worth in money when a way is chosen; infinite: nothing else counts."""
 
     second: float
@@ -70,26 +70,26 @@ def weights_of(policy: Policy, weights: Mapping[str, float]) -> FloatArray:
     return np.array([term.worth * weights.get(name, term.weight) for name, term in TERMS.items()])
 
 
-def worth_of(policy: Policy, weights: Mapping[str, float]) -> Worth:
+def worth_of(policy: Policy, weights: Mapping[str, float]) -> TimeValue:
     """Return what time is worth under a policy, for choosing among ways to move data."""
     if policy in {Policy.FASTEST, Policy.LOWEST_LATENCY}:
-        return Worth(np.inf, np.inf)
+        return TimeValue(np.inf, np.inf)
     if policy is Policy.CHEAPEST:
-        return Worth(0.0, 0.0)
+        return TimeValue(0.0, 0.0)
     data_s, latency = TERMS["data_s"], TERMS["latency_ms"]
-    return Worth(
+    return TimeValue(
         weights.get("data_s", data_s.weight) * data_s.worth,
         weights.get("latency_ms", latency.weight) * latency.worth,
     )
 
 
-def facts_of(columns: PoolColumns) -> Facts:
+def facts_of(columns: PoolColumns) -> PoolFacts:
     """Return the pool columns as the kernels take them."""
-    return Facts(*(getattr(columns, name) for name in Facts._fields))
+    return PoolFacts(*(getattr(columns, name) for name in PoolFacts._fields))
 
 
 def table_of(
-    demand: Demand, resources: Resources, facts: Facts, reach: Reach, columns: PoolColumns
+    demand: Demand, resources: Resources, facts: PoolFacts, reach: Reach, columns: PoolColumns
 ) -> FloatArray:
     """Return every term (row) of each pool (column) for all members together; NaN where it is unknown."""
     table = np.empty((HOURS + 1, facts.speed.shape[0]))

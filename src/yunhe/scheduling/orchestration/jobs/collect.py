@@ -13,7 +13,7 @@ from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import store
-from yunhe.scheduling.orchestration.jobs.store import AllocationState, Held
+from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
 from yunhe.storage import leases
 from yunhe.storage.database import AnyRow, Database
@@ -26,7 +26,7 @@ RELEASE_RETRY_S = 10.0
 log = logging.getLogger(__name__)
 
 
-async def bring_logs(database: Database, plugins: Plugins, held: Held) -> None:
+async def bring_logs(database: Database, plugins: Plugins, held: LeasedJob) -> None:
     """Keep the output that has come since the last time."""
     if not held.launched:
         return
@@ -46,11 +46,11 @@ async def bring_logs(database: Database, plugins: Plugins, held: Held) -> None:
         await _keep(database, held, start, bytes(pending))
 
 
-async def _keep(database: Database, held: Held, start: int, data: bytes) -> None:
+async def _keep(database: Database, held: LeasedJob, start: int, data: bytes) -> None:
     await database.write(lambda connection: store.append_log(connection, held, start, data))
 
 
-async def bring_outputs(database: Database, plugins: Plugins, held: Held) -> Held:
+async def bring_outputs(database: Database, plugins: Plugins, held: LeasedJob) -> LeasedJob:
     """Keep the files the job declared as outputs, once."""
     if not held.launched or not held.order.outputs or held.outputs_blob is not None:
         return held

@@ -10,8 +10,14 @@ from yunhe.kernel.errors import FencedError
 from yunhe.kernel.ids import AllocationId, JobId
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
-from yunhe.scheduling.orchestration.jobs.steps import RETRY_S, SLOW_RETRY_S, Drive, Means, Steps
-from yunhe.scheduling.orchestration.jobs.store import Held
+from yunhe.scheduling.orchestration.jobs.steps import (
+    RETRY_S,
+    SLOW_RETRY_S,
+    DrivenJob,
+    StepDependencies,
+    Steps,
+)
+from yunhe.scheduling.orchestration.jobs.store import LeasedJob
 from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
 from yunhe.storage import leases
@@ -28,9 +34,9 @@ log = logging.getLogger(__name__)
 class Driver:
     """Drives every job whose lease this process holds."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: StepDependencies) -> None:
         self._means = means
-        self._drives: dict[JobId, Drive] = {}
+        self._drives: dict[JobId, DrivenJob] = {}
         self._jobs_of: dict[AllocationId, JobId] = {}
         self._watcher = Watcher(means.plugins, self._poke_allocation)
         steps = Steps(means, self._watcher)
@@ -61,7 +67,7 @@ class Driver:
         if drive is not None:
             drive.token = token
         elif self._tasks is not None:
-            self._drives[job_id] = Drive(token)
+            self._drives[job_id] = DrivenJob(token)
             self._tasks.start_soon(self._drive, job_id)
 
     def poke(self, job_id: JobId) -> None:
@@ -117,7 +123,7 @@ class Driver:
             del self._drives[job_id]
             self._leave(drive)
 
-    async def _load(self, job_id: JobId, drive: Drive) -> Held | None:
+    async def _load(self, job_id: JobId, drive: DrivenJob) -> LeasedJob | None:
         """Return the job if its lease still stands and there is something to do."""
         while True:
             token = drive.token
@@ -129,7 +135,7 @@ class Driver:
             ):  # otherwise it was placed again meanwhile, and is ours with the new token
                 return None
 
-    def _follow(self, held: Held, drive: Drive) -> None:
+    def _follow(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Hear of the job's allocation; a job that was placed again has another, perhaps on another pool."""
         drive.allocation_id, drive.pool_id = held.allocation_id, held.pool_id
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
@@ -138,13 +144,13 @@ class Driver:
         if self._tasks is not None:
             self._watcher.want(self._tasks, held.pool_id)
 
-    def _leave(self, drive: Drive) -> None:
+    def _leave(self, drive: DrivenJob) -> None:
         if drive.allocation_id is not None and drive.pool_id is not None:
             del self._jobs_of[drive.allocation_id]
             self._watcher.unwant(drive.pool_id)
             drive.allocation_id = drive.pool_id = None
 
-    async def _step(self, held: Held, drive: Drive) -> None:
+    async def _step(self, held: LeasedJob, drive: DrivenJob) -> None:
         try:
             await self._steps[held.state](held, drive)
         except FencedError:

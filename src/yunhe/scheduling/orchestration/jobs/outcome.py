@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
     uses_retry: bool = False
 
 
-class Attempted(NamedTuple):
+class EndedAttempt(NamedTuple):
     """What is known of an attempt that is over."""
 
     ending: str
@@ -29,7 +29,7 @@ class Attempted(NamedTuple):
     stop_requested: bool
 
 
-def first_state(attempt: Attempted) -> JobState:
+def first_state(attempt: EndedAttempt) -> JobState:
     """Return how the attempt itself is told, before the retry policy speaks."""
     if attempt.ending == UNKNOWN:
         return JobState.UNKNOWN
@@ -38,7 +38,7 @@ def first_state(attempt: Attempted) -> JobState:
     return settle(attempt).state
 
 
-def settle(attempt: Attempted) -> Outcome:
+def settle(attempt: EndedAttempt) -> Outcome:
     """Return what becomes of a job after an attempt."""
     if attempt.stop_requested:
         return Outcome(JobState.STOPPED, "stopped on request")
@@ -58,7 +58,7 @@ def settle(attempt: Attempted) -> Outcome:
     return Outcome(JobState.FAILED, reason)
 
 
-def _why(attempt: Attempted) -> str:
+def _why(attempt: EndedAttempt) -> str:
     if attempt.ending == UNKNOWN:
         return f"whether it ran cannot be said ({attempt.detail or 'the pool does not know'})"
     if attempt.ending == Ending.TIMED_OUT:

@@ -41,7 +41,7 @@ Taken = Callable[[JobId, int], None]
 """Told of each job this process has placed, with the token of its lease."""
 
 
-class Sitting:
+class PlacementRound:
     """One look at the world and the decisions made on it, each seeing the room that earlier ones left."""
 
     def __init__(self, snapshot: Snapshot, promised: dict[NodeId, Resources], knew: int) -> None:
@@ -54,7 +54,7 @@ class Sitting:
         self._cycle = Cycle(check_snapshot(snapshot))
         self.world = (snapshot.pools, snapshot.node_ids, self.totals, promised)
 
-    def learn_from(self, before: "Sitting | None") -> None:
+    def learn_from(self, before: "PlacementRound | None") -> None:
         """Take over who must wait from a sitting on the very same world, where nothing can have changed for them."""
         if before is not None and not before.placed and before.world == self.world:
             self.waiting |= before.waiting
@@ -97,7 +97,7 @@ class Placer:
         self._lease_s = lease_s
         self._taken = taken
         self._woken = anyio.Event()
-        self._before: Sitting | None = None
+        self._before: PlacementRound | None = None
 
     def wake(self) -> None:
         """Say that something changed: a job came, or room did."""
@@ -119,7 +119,7 @@ class Placer:
         if not await self._database.read(_anything_pending):
             return 0
         promised, knew = await self._database.read(store.known)
-        sitting = Sitting(await self._perception.snapshot(promised), promised, knew)
+        sitting = PlacementRound(await self._perception.snapshot(promised), promised, knew)
         sitting.learn_from(self._before)
         self._before = sitting
         after = ""
@@ -151,7 +151,7 @@ class Placer:
             now = self._clock()
             await self._database.write(lambda c: store.write_wait_reasons(c, changed, now))
 
-    def _write(self, connection: Connection, sitting: Sitting) -> list[tuple[JobId, int]]:
+    def _write(self, connection: Connection, sitting: PlacementRound) -> list[tuple[JobId, int]]:
         nodes = sorted({decision.assignments[0].node_id for _, decision in sitting.placed})
         _lock(connection, nodes)
         promised = store.promised(connection, nodes)

@@ -67,7 +67,7 @@ def intend(
     return job.project_id
 
 
-async def carry_out(database: Database, plugins: Plugins, held: store.Held, now: float) -> None:
+async def carry_out(database: Database, plugins: Plugins, held: store.LeasedJob, now: float) -> None:
     """Have the pool change the limits, and write what came of it."""
     target = held.resize_to
     if target is None:
@@ -86,7 +86,7 @@ async def carry_out(database: Database, plugins: Plugins, held: store.Held, now:
 
 
 def _apply(
-    connection: Connection, held: store.Held, resources: Resources, now: float, *, problem: str
+    connection: Connection, held: store.LeasedJob, resources: Resources, now: float, *, problem: str
 ) -> None:
     # The reading closes the stretch at the old size, so that the reservation is billed at what it was.
     row = connection.execute(

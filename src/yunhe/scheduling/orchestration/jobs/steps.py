@@ -21,9 +21,9 @@ from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import collect, resizing, store
-from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN, Attempted, Outcome, first_state, settle
+from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN, EndedAttempt, Outcome, first_state, settle
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
-from yunhe.scheduling.orchestration.jobs.store import AllocationState, Held
+from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
 from yunhe.storage import leases
@@ -41,12 +41,12 @@ REFUSED_PAUSE_S = 1.0
 
 REFUSED = "refused"
 
-NOBODYS: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
+NO_LEASE: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
 log = logging.getLogger(__name__)
 
 
-class Means(NamedTuple):
+class StepDependencies(NamedTuple):
     """What the steps work with."""
 
     database: Database
@@ -58,7 +58,7 @@ class Means(NamedTuple):
     room_freed: Callable[[], None]
 
 
-class Drive:
+class DrivenJob:
     """A job being driven by this process."""
 
     def __init__(self, token: int) -> None:
@@ -80,16 +80,16 @@ class Drive:
 class Steps:
     """What to do with a held job in each state."""
 
-    def __init__(self, means: Means, watcher: Watcher) -> None:
+    def __init__(self, means: StepDependencies, watcher: Watcher) -> None:
         self._means = means
         self._watcher = watcher
 
-    async def _change(self, held: Held, state: JobState, **values: Any) -> None:
+    async def _change(self, held: LeasedJob, state: JobState, **values: Any) -> None:
         now = self._means.clock()
         await self._means.database.write(lambda c: store.change(c, held, state, now, **values))
         self._means.notices.poke()
 
-    async def start(self, held: Held, drive: Drive) -> None:
+    async def start(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Send the allocation to its pool until the pool has it, or has refused it; then wait until it runs."""
         if held.stop_requested:
             await self._change(held, JobState.STOPPING)
@@ -98,7 +98,7 @@ class Steps:
         else:
             await self._launch(held, drive)
 
-    async def _launch(self, held: Held, drive: Drive) -> None:
+    async def _launch(self, held: LeasedJob, drive: DrivenJob) -> None:
         order = self._launch_order(held)
         failpoint("launch-before-call")
         try:
@@ -124,7 +124,7 @@ class Steps:
         await self._means.database.write(launched)
         failpoint("launch-after-record")
 
-    async def _await_running(self, held: Held, drive: Drive) -> None:
+    async def _await_running(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Follow an allocation the pool has taken until it runs: the pool may have a queue of its own."""
         if await self._ended(held, drive):
             return
@@ -142,7 +142,7 @@ class Steps:
         await self._means.database.write(runs)
         self._means.notices.poke()
 
-    def _launch_order(self, held: Held) -> LaunchOrder:
+    def _launch_order(self, held: LeasedJob) -> LaunchOrder:
         order = held.order
         return LaunchOrder(
             allocation_id=held.allocation_id,
@@ -159,7 +159,7 @@ class Steps:
             outputs=order.outputs,
         )
 
-    async def _refused(self, held: Held, error: YunheError) -> None:
+    async def _refused(self, held: LeasedJob, error: YunheError) -> None:
         """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while, a few times."""
         now = self._means.clock()
 
@@ -171,7 +171,7 @@ class Steps:
             if len(refused_by) >= PLACEMENT_TRIES:
                 pending = msgspec.structs.replace(held, state=JobState.PENDING)
                 store.change(
-                    connection, pending, JobState.FAILED, now, reason=reason, ended_at=now, **NOBODYS
+                    connection, pending, JobState.FAILED, now, reason=reason, ended_at=now, **NO_LEASE
                 )
                 return
             store.change(
@@ -182,19 +182,19 @@ class Steps:
                 reason=reason,
                 avoid_pools=msgspec.json.encode(sorted(set(refused_by))),
                 due_at=now + REFUSED_PAUSE_S * (2 ** len(refused_by) // 4),
-                **NOBODYS,
+                **NO_LEASE,
             )
 
         await self._means.database.write(write)
         self._means.notices.poke()
         self._means.room_freed()
 
-    async def _say(self, held: Held, reason: str) -> None:
+    async def _say(self, held: LeasedJob, reason: str) -> None:
         await self._means.database.write(
             lambda c: leases.apply(c, JOBS, held.job_id, held.token, reason=reason)
         )
 
-    async def watch(self, held: Held, drive: Drive) -> None:
+    async def watch(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Follow a running allocation until it ends, somebody asks for something, or it is time to look anyway."""
         if held.stop_requested:
             await self._change(held, JobState.STOPPING)
@@ -210,14 +210,14 @@ class Steps:
             await self._meter(held, seen, drive)
             await self._keep_logs(held, seen)
 
-    async def _resize(self, held: Held, drive: Drive) -> None:
+    async def _resize(self, held: LeasedJob, drive: DrivenJob) -> None:
         try:
             await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
         except PoolUnreachableError:
             await drive.wait(RETRY_S)
         self._means.notices.poke()
 
-    async def stop(self, held: Held, drive: Drive) -> None:
+    async def stop(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Tell the pool to end the allocation, until it has."""
         failpoint("stop-before-call")
         try:
@@ -237,7 +237,7 @@ class Steps:
         elif not await self._ended(held, drive):
             await drive.wait(RETRY_S)
 
-    async def _ended(self, held: Held, drive: Drive) -> bool:
+    async def _ended(self, held: LeasedJob, drive: DrivenJob) -> bool:
         """Write the end down if the pool has told of it."""
         seen = self._watcher.seen(held.pool_id, held.allocation_id)
         if seen is None:
@@ -256,7 +256,7 @@ class Steps:
             return True
         return False
 
-    async def _pool_removed(self, held: Held) -> bool:
+    async def _pool_removed(self, held: LeasedJob) -> bool:
         try:
             await self._means.plugins.pool(held.pool_id)
         except NotFoundError as error:
@@ -264,7 +264,7 @@ class Steps:
             return True
         return False
 
-    async def _end(self, held: Held, *, ending: str, detail: str, seen: Observed | None = None) -> None:
+    async def _end(self, held: LeasedJob, *, ending: str, detail: str, seen: Observed | None = None) -> None:
         now = self._means.clock()
 
         def write(connection: Connection) -> None:
@@ -290,7 +290,7 @@ class Steps:
         failpoint("exit-after-record")
         self._means.notices.poke()
 
-    async def _meter(self, held: Held, seen: Observed, drive: Drive) -> None:
+    async def _meter(self, held: LeasedJob, seen: Observed, drive: DrivenJob) -> None:
         """Keep the counters; once a minute let them be billed."""
         now = self._means.clock()
         bill = now - drive.metered_at >= METER_S and seen.meters.wall_ms > 0
@@ -304,14 +304,14 @@ class Steps:
 
         await self._means.database.write(write)
 
-    async def _keep_logs(self, held: Held, seen: Observed) -> None:
+    async def _keep_logs(self, held: LeasedJob, seen: Observed) -> None:
         if seen.log_bytes > held.log_bytes:
             try:
                 await collect.bring_logs(self._means.database, self._means.plugins, held)
             except PoolUnreachableError:
                 log.info("log waits on the pool", extra={"job": held.job_id})
 
-    async def finish(self, held: Held, drive: Drive) -> None:
+    async def finish(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Bring everything home, then write the end, the last meter reading and what follows in one transaction."""
         try:
             await collect.bring_logs(self._means.database, self._means.plugins, held)
@@ -344,7 +344,7 @@ class Steps:
         self._means.notices.poke()
         self._means.room_freed()
 
-    async def settle(self, held: Held, drive: Drive) -> None:
+    async def settle(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Let the retry policy say what follows an attempt that was preempted or is unknown."""
         now = self._means.clock()
         failpoint("settle-before-commit")
@@ -354,8 +354,8 @@ class Steps:
         self._means.room_freed()
 
 
-def _settle(connection: Connection, held: Held, outcome: Outcome, now: float) -> None:
-    values: dict[str, Any] = {"reason": outcome.reason, **NOBODYS}
+def _settle(connection: Connection, held: LeasedJob, outcome: Outcome, now: float) -> None:
+    values: dict[str, Any] = {"reason": outcome.reason, **NO_LEASE}
     if outcome.state in FINAL:
         values |= {"ended_at": now, "exit_code": held.exit_code}
     else:
@@ -364,8 +364,8 @@ def _settle(connection: Connection, held: Held, outcome: Outcome, now: float) ->
     store.change(connection, held, outcome.state, now, **values)
 
 
-def _attempted(held: Held) -> Attempted:
-    return Attempted(
+def _attempted(held: LeasedJob) -> EndedAttempt:
+    return EndedAttempt(
         ending=held.ending,
         exit_code=held.exit_code,
         detail=held.detail,

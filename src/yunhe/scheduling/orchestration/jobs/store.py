@@ -50,7 +50,7 @@ class AllocationState(StrEnum):
 HOLDING = (AllocationState.INTENDED, AllocationState.LAUNCHED)
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class LeasedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job whose lease this process holds, with its current allocation."""
 
     job_id: JobId
@@ -138,7 +138,7 @@ def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
     }
 
 
-def change(connection: Connection, held: Held, state: JobState, now: float, **values: Any) -> None:
+def change(connection: Connection, held: LeasedJob, state: JobState, now: float, **values: Any) -> None:
     """Move a held job to *state*, guarded by its lease, and tell of it."""
     follow(held.state, state)
     leases.apply(connection, JOBS, held.job_id, held.token, state=state.value, **values)
@@ -164,7 +164,7 @@ def known(connection: Connection) -> tuple[dict[NodeId, Resources], int]:
     return promised(connection), outbox.newest(connection)
 
 
-def meter(connection: Connection, held: Held, meters: Meters, now: float, *, final: bool) -> None:
+def meter(connection: Connection, held: LeasedJob, meters: Meters, now: float, *, final: bool) -> None:
     """Append a meter reading: what is billed."""
     demand = held.order.demand
     fact = AllocationMetered(
@@ -186,7 +186,7 @@ def update_allocation(connection: Connection, allocation_id: AllocationId, **val
     connection.execute(ALLOCATIONS.update().where(ALLOCATIONS.c.id == allocation_id).values(**values))
 
 
-def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
+def read_held(connection: Connection, job_id: JobId, token: int) -> LeasedJob | None:
     """Return a job if the lease with *token* still stands."""
     row = connection.execute(
         sa.select(
@@ -198,7 +198,7 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> Held | None:
     ).first()
     if row is None or row.allocation_id is None:
         return None
-    return Held(
+    return LeasedJob(
         job_id=job_id,
         token=token,
         state=JobState(row.state),
@@ -352,7 +352,7 @@ def _to_attempt(row: AnyRow) -> Attempt:
     )
 
 
-def append_log(connection: Connection, held: Held, start: int, data: bytes) -> None:
+def append_log(connection: Connection, held: LeasedJob, start: int, data: bytes) -> None:
     """Keep a piece of output that begins at byte *start*; guarded, so that two holders never interleave."""
     update_guarded(connection, held, log_bytes=start + len(data))
     connection.execute(
@@ -362,7 +362,7 @@ def append_log(connection: Connection, held: Held, start: int, data: bytes) -> N
     )
 
 
-def update_guarded(connection: Connection, held: Held, **values: Any) -> None:
+def update_guarded(connection: Connection, held: LeasedJob, **values: Any) -> None:
     """Change the allocation of a job whose lease still stands."""
     leases.apply(connection, JOBS, held.job_id, held.token, lease_token=held.token)
     update_allocation(connection, held.allocation_id, **values)

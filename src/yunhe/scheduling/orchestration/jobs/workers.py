@@ -13,7 +13,7 @@ from yunhe.scheduling.orchestration.jobs.collect import Releaser
 from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
 from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED, JOB_CHANGED
 from yunhe.scheduling.orchestration.jobs.placer import Placer
-from yunhe.scheduling.orchestration.jobs.steps import Means
+from yunhe.scheduling.orchestration.jobs.steps import StepDependencies
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage.database import Database
 from yunhe.storage.notices import Notices
@@ -33,7 +33,7 @@ class Workers:
         owner: str,
     ) -> None:
         perception, plugins = services
-        means = Means(database, plugins, vault, notices, clock, owner, self._room_freed)
+        means = StepDependencies(database, plugins, vault, notices, clock, owner, self._room_freed)
         self._driver = Driver(means)
         self._placer = Placer(
             database, perception, clock, owner=owner, lease_s=LEASE_S, taken=self._driver.take

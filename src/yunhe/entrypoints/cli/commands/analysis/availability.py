@@ -29,7 +29,7 @@ SHOWN_POINTS = 400
 app = PlainApp(no_args_is_help=True, help="Plan how few services meet an availability target, exactly.")
 
 
-class Part(StrEnum):
+class PaperPart(StrEnum):
     """A part of the paper's evaluation."""
 
     TABLE_1 = "table1"
@@ -234,7 +234,8 @@ def frontier(
 @app.command()
 def table(
     only: Annotated[
-        list[Part] | None, typer.Option("--only", help="Just this part; may be repeated.", show_default=False)
+        list[PaperPart] | None,
+        typer.Option("--only", help="Just this part; may be repeated.", show_default=False),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -246,7 +247,7 @@ def table(
     """
     from yunhe.entrypoints.cli.views import availability as views  # noqa: PLC0415 - heavy
 
-    parts = [part.value for part in (only or list(Part))]
+    parts = [part.value for part in (only or list(PaperPart))]
     content = views.reproduction(parts)
     if output is Format.JSON:
         views.write_json(views.builtins(content))

@@ -17,7 +17,7 @@ from yunhe.kernel.units import parse_duration_s, parse_memory_mib
 
 if TYPE_CHECKING:
     from yunhe.flexible.assessment import HostShape
-    from yunhe.flexible.reading.rows import Reading
+    from yunhe.flexible.reading.rows import TraceReading
     from yunhe.flexible.reading.tables import Table
 
 DEFAULT_REPORT = Path("flex-report.html")
@@ -64,7 +64,7 @@ FlexOutput = Annotated[Output, typer.Option("--output", "-o", help="table, json,
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class UsageSource:
     """Where usage comes from, and how it is to be read."""
 
     file: Path | None
@@ -133,7 +133,7 @@ def assess(  # noqa: PLR0913 - each is an option
         raise NotFoundError(
             f"There is no folder {report.parent}.", remedy="Make it, or give another --report."
         )
-    reading = _read(Source(file, demo, recorded, tuple(column or ()), assume_cores, repair))
+    reading = _read(UsageSource(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     with flex_show.progress("walking through the trace") as tell:
         found = walk(AssessmentRequest(reading.trace, shape, share, prices, seed, cap, window_s), tell)
     advice = size_all(reading.trace, Tier.HIGH, Guards(autoscaled=reading.autoscaled), prices)
@@ -183,7 +183,7 @@ def recommend(  # noqa: PLR0913 - each is an option
     from yunhe.flexible.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
 
     prices, least_s = _prices(price), _duration(least_history, "--least-history 7d")
-    reading = _read(Source(file, demo, recorded, tuple(column or ()), assume_cores, repair))
+    reading = _read(UsageSource(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     guards = Guards(least_history_s=least_s, autoscaled=reading.autoscaled, cpu_only=cpu_only)
     advice = size_all(reading.trace, tier, guards, prices)
     if output is Output.JSON:
@@ -224,7 +224,7 @@ def explain(  # noqa: PLR0913 - each is an option
     from yunhe.flexible.explanation import explain_instance  # noqa: PLC0415 - heavy
 
     prices = _prices(price)
-    reading = _read(Source(file, demo, recorded, tuple(column or ()), assume_cores, repair))
+    reading = _read(UsageSource(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     found = explain_instance(reading.trace, instance, tier, prices, reading.autoscaled)
     if output is Output.JSON:
         print_json(found)
@@ -234,9 +234,9 @@ def explain(  # noqa: PLR0913 - each is an option
         flex_show.show_explanation(found)
 
 
-def _read(source: Source) -> "Reading":
+def _read(source: UsageSource) -> "TraceReading":
     from yunhe.flexible.reading.columns import parse_override  # noqa: PLC0415 - heavy
-    from yunhe.flexible.reading.rows import Reading, read_trace  # noqa: PLC0415 - heavy
+    from yunhe.flexible.reading.rows import TraceReading, read_trace  # noqa: PLC0415 - heavy
     from yunhe.flexible.reading.tables import read_table  # noqa: PLC0415 - heavy
     from yunhe.flexible.synthetic import Cluster, synthetic_trace  # noqa: PLC0415 - heavy
 
@@ -247,7 +247,7 @@ def _read(source: Source) -> "Reading":
             remedy="yunhe flex assess usage.csv, or yunhe flex assess --demo to see it work.",
         )
     if source.demo:
-        return Reading(synthetic_trace(Cluster()), (), ("a made-up cluster, the same every time",))
+        return TraceReading(synthetic_trace(Cluster()), (), ("a made-up cluster, the same every time",))
     overrides = [parse_override(text) for text in source.columns]
     table = _recorded() if source.file is None else read_table(source.file)
     return read_trace(table, overrides, assume_cores=source.assume_cores, repair=source.repair)

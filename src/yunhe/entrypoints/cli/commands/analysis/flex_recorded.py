@@ -16,7 +16,7 @@ MOST_JOBS = 10_000
 SOURCE = "the platform's record"
 
 
-class Records(Protocol):
+class RecordedUsage(Protocol):
     """What is asked of a client."""
 
     def jobs(self, *, project: str = "") -> Iterable[Job]:
@@ -28,7 +28,7 @@ class Records(Protocol):
         ...
 
 
-def recorded_usage(records: Records, project: str, progress: Callable[[int, int], None]) -> Table:
+def recorded_usage(records: RecordedUsage, project: str, progress: Callable[[int, int], None]) -> Table:
     """Return the minutes of the newest jobs of *project*, of as many as there are up to a limit.
 
     CPU is the mean of each minute and memory its peak, as running short of either means something else. An

@@ -28,7 +28,7 @@ from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.scheduling.decision.model import Policy
 from yunhe.scheduling.orchestration.jobs.states import FINAL
-from yunhe.simulator.model import Report
+from yunhe.simulator.model import SimulationReport
 
 if TYPE_CHECKING:
     from yunhe.scheduling.perception.snapshot import Snapshot
@@ -91,7 +91,7 @@ def simulate(  # noqa: PLR0913 - one option each
     from yunhe.simulator.run import simulate as play  # noqa: PLC0415 - heavy
     from yunhe.simulator.worlds import made_up, read_world  # noqa: PLC0415 - heavy
 
-    reports: list[Report] = []
+    reports: list[SimulationReport] = []
     platform = PROMPT
     if recorded:
         past, snapshot = _recorded(tasks, workload, world)
@@ -173,7 +173,7 @@ def _prices(client: Client, pool_id: PoolId) -> dict[Tier, Prices] | None:
         return None
 
 
-def _show(reports: "list[Report]", snapshot: "Snapshot") -> None:
+def _show(reports: "list[SimulationReport]", snapshot: "Snapshot") -> None:
     console = out()
     console.print(
         f"{reports[0].tasks:,} tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} pools"
@@ -207,7 +207,7 @@ _HEADINGS = (
 )
 
 
-def _row(report: Report) -> list[str]:
+def _row(report: SimulationReport) -> list[str]:
     use = sum(report.utilisation) / max(len(report.utilisation), 1)
     return [
         report.policy,

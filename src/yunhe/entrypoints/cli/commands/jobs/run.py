@@ -99,10 +99,12 @@ def run(  # noqa: PLR0913 - each is an option
         timeout=timeout,
     )
     tasks = tasks_from(given[: len(given) - len(verbatim)], verbatim, overrides, plan=dry_run)
-    run_tasks(tasks, current_context(project), Wishes(detach=detach, dry_run=dry_run, yes=yes, output=output))
+    run_tasks(
+        tasks, current_context(project), RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output)
+    )
 
 
-class Wishes:
+class RunOptions:
     """How the caller wants to be served."""
 
     def __init__(self, *, detach: bool, dry_run: bool, yes: bool, output: Format) -> None:
@@ -112,7 +114,7 @@ class Wishes:
         self.output = output
 
 
-def run_tasks(tasks: list[Task], context: Context, wishes: Wishes) -> None:
+def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
     """Plan, ask, send, submit and follow *tasks*; leaves by the exit code of what ran."""
     with connected(context) as client:
         if wishes.dry_run or wishes.output is not Format.JSON:
@@ -128,7 +130,7 @@ def run_tasks(tasks: list[Task], context: Context, wishes: Wishes) -> None:
         _attend(client, list(jobs), wishes)
 
 
-def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: Wishes) -> list[Plan]:
+def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: RunOptions) -> list[Plan]:
     pools = {} if wishes.output is Format.JSON else pools_by_id(client)
     decisions: list[Plan] = []
     for task in tasks:
@@ -144,7 +146,7 @@ def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: Wis
     return decisions
 
 
-def _attend(client: Client, jobs: list[Job], wishes: Wishes) -> None:
+def _attend(client: Client, jobs: list[Job], wishes: RunOptions) -> None:
     """Follow what was submitted, unless the caller does not wish to wait."""
     as_json = wishes.output is Format.JSON
     if wishes.detach:

@@ -19,7 +19,7 @@ from yunhe.entrypoints.cli.session.context import Context, config_path, current_
 from yunhe.entrypoints.cli.terminal.screen import Format, OutputOption, PlainApp, out, print_json
 from yunhe.entrypoints.client import Client
 from yunhe.entrypoints.client.transport import TransportError
-from yunhe.entrypoints.client.waiting import knock
+from yunhe.entrypoints.client.waiting import probe
 from yunhe.kernel.errors import YunheError
 from yunhe.runtime.settings import default_home
 
@@ -97,7 +97,7 @@ def _config(path: Path) -> Iterator[Finding]:
 def _server(context: Context) -> tuple[bool, list[Finding]]:
     remedy = "Start it with `yunhe up`, or check the address with `yunhe config show`."
     try:
-        answer = knock(context.url, verify=context.ca_file or True)
+        answer = probe(context.url, verify=context.ca_file or True)
     except (TransportError, OSError) as error:
         return False, [Finding("server", False, f"{context.url} does not answer: {error}", remedy)]
     ready = answer.status == 200

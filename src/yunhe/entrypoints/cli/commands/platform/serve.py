@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from yunhe.entrypoints.cli.terminal.screen import PlainApp
-from yunhe.runtime.settings import DEFAULT_PORT, Role, Settings, default_home
+from yunhe.runtime.settings import DEFAULT_PORT, ProcessRole, Settings, default_home
 
 app = PlainApp()
 
@@ -14,7 +14,9 @@ app = PlainApp()
 @app.command()
 def serve(  # noqa: PLR0913 - each is an option
     *,
-    role: Annotated[Role, typer.Option(help="all, api (answers) or worker (drives pools).")] = Role.ALL,
+    role: Annotated[
+        ProcessRole, typer.Option(help="all, api (answers) or worker (drives pools).")
+    ] = ProcessRole.ALL,
     host: Annotated[
         str, typer.Option(help="Where to listen; elsewhere than loopback needs TLS.")
     ] = "127.0.0.1",

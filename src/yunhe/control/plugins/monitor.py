@@ -27,7 +27,7 @@ SLOWEST_LOOK_EVERY_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class PoolMonitor:
     """Claims pools by lease and looks at each in turn; one keeper per process, each pool has one at a time."""
 
     def __init__(self, database: Database, plugins: PluginService, owner: str, clock: Clock) -> None:
