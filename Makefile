@@ -38,7 +38,7 @@ test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
 	$(BIN)/python tools/control_plane.py
 	$(BIN)/pytest -m engine
-	$(BIN)/pytest -m "not engine" --apart tests/integration/api tests/integration/platform
+	$(BIN)/pytest -m "not engine" --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run
 	$(BIN)/python -m bench

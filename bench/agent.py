@@ -16,10 +16,10 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from agent_roots import agent_root, daemon_pid
-from containers import IMAGE, container_store, why_no_containers
-from integration.host.orders import launched, order_for, running
-from integration.host.sshd import ssh_server
+from integration.infrastructure.host.orders import launched, order_for, running
+from integration.infrastructure.host.sshd import ssh_server
+from support.agent_roots import agent_root, daemon_pid
+from support.containers import IMAGE, container_store, why_no_containers
 from yunhe.agent.runs.processes import read_stat
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.host.engine import HostEngine

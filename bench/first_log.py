@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from agent_roots import agent_root
 from bench.server_process import free_port, server
-from integration.host.sshd import ssh_server
-from integration.platform.stage import over_ssh
+from integration.infrastructure.host.sshd import ssh_server
+from integration.scheduling.orchestration.stage import over_ssh
+from support.agent_roots import agent_root
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.entrypoints.client import Client
 from yunhe.trading.applications.model import Submission

@@ -14,9 +14,9 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from agent_roots import agent_root
 from lab.simulator_agreement.comparison import Agreement, compare
 from lab.simulator_agreement.reality import POOLS, really
+from support.agent_roots import agent_root
 
 
 def show(found: Agreement) -> str:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from go_plugin import SOURCES, built_go_plugin
+from support.go_plugin import SOURCES, built_go_plugin
 from yunhe.conformance.caller import new_allocation_id, use_power
 from yunhe.conformance.plugin_promises import PluginPromises, PluginUnderTest, plugin_process
 from yunhe.infrastructure.contract.engine import Engine

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from agent_roots import agent_root
+from support.agent_roots import agent_root
 from yunhe.conformance.basic_promises import Connect
 from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine

@@ -4,8 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
-from agent_roots import agent_root
-from containers import IMAGE, ContainerStore, container_store, docker_environment
+from support.agent_roots import agent_root
+from support.containers import IMAGE, ContainerStore, container_store, docker_environment
 from yunhe.conformance.basic_promises import Connect
 from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine

@@ -1,14 +1,14 @@
 """An engine behind a plugin that is its own process keeps the promises, over TLS and over a socket."""
 
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
+from support.repository import REPOSITORY
 from yunhe.conformance.plugin_promises import PluginPromises, PluginUnderTest, plugin_process
 from yunhe.infrastructure.contract.kind import Target
 
-FAKE = Path(__file__).parents[2] / "src/yunhe/infrastructure/fake/plugin.toml"
+FAKE = REPOSITORY / "src/yunhe/infrastructure/fake/plugin.toml"
 
 
 @pytest.mark.drives("fake engine over gRPC")

@@ -19,12 +19,12 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
-import agent_processes
-from agent_roots import end_agent
 from faults import workload
 from faults.marks import Marks
 from faults.servers import Server
 from faults.workload import Kind
+from support import agent_processes
+from support.agent_roots import end_agent
 from yunhe.agent.failpoints import ALL as AGENT
 from yunhe.control.plugins.model import Pool, PoolSpec
 from yunhe.entrypoints.client.async_client import AsyncClient

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from postgres import postgres_server
+from support.postgres import postgres_server
 
 
 @pytest.fixture(scope="session")

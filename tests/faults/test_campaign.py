@@ -7,7 +7,7 @@ import pytest
 
 from faults.campaign import FAILPOINTS, Plan, campaign
 from faults.verdict import problems_of
-from postgres import new_database
+from support.postgres import new_database
 
 pytestmark = pytest.mark.anyio
 

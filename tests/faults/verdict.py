@@ -6,10 +6,10 @@ from collections import Counter
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-import agent_processes
 from faults import workload
 from faults.campaign import Campaign
 from faults.workload import Kind
+from support import agent_processes
 from yunhe.control.plugins.store import POOLS
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.model import Job

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import apart
-from postgres import new_database, postgres_server
+from support import apart
+from support.postgres import new_database, postgres_server
 
 
 @pytest.fixture(scope="session")

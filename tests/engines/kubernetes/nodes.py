@@ -16,9 +16,9 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.kubelet.node import NodeSpec
+from support.repository import REPOSITORY
 from yunhe.agent.limits.limits import find_backend
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 READY_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 40.0
 

@@ -11,12 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_roots import agent_root
 from engines.kubernetes.cluster import Cluster, cluster
 from engines.kubernetes.nodes import node, run_nodes
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
 from engines.slurm.cluster import SlurmCluster, slurm_cluster
-from integration.cli.conftest import ROOT, Shell, free_port
+from integration.entrypoints.cli.conftest import Shell, free_port
+from support.agent_roots import agent_root
+from support.repository import REPOSITORY
 from yunhe.agent.limits.limits import find_backend
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
@@ -168,7 +169,7 @@ def four_pools(home: Path) -> Generator[Platform]:
         kubernetes, slurm, ray = _together(stack, cluster(), slurm_cluster(), ray_cluster())
         stack.enter_context(run_nodes(kubernetes, node("node-1"), node("node-2")))
         root = stack.enter_context(agent_root())
-        shell = Shell(home, ROOT)
+        shell = Shell(home, REPOSITORY)
         stack.callback(shell, "down")
         words = ("--no-sample", "--port", str(free_port()), "--agent-root", str(root))
         said = shell("up", *words, timeout_s=110)

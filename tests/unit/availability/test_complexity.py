@@ -1,15 +1,15 @@
 import importlib.util
 import math
 import time
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from support.repository import REPOSITORY
 from yunhe.availability.published.two_level import allocations, set_partitions, stirling, two_level_plan
 
-BENCH = Path(__file__).parents[3] / "bench" / "availability.py"
+BENCH = REPOSITORY / "bench" / "availability.py"
 
 
 @pytest.fixture(scope="module")

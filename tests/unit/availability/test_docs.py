@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.repository import REPOSITORY
 from yunhe.entrypoints.cli.main import main
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "plan-availability.md"
+PAGE = REPOSITORY / "docs" / "how-to" / "plan-availability.md"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 EXAMPLES = [block for kind, block in BLOCKS if kind == "console"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from usage_files import HEADER, START, Rows, fields_of, noted, read, refused, two_vms, write
+from support.usage_files import HEADER, START, Rows, fields_of, noted, read, refused, two_vms, write
 from yunhe.flexible.reading.columns import ColumnRole, parse_override, understand
 from yunhe.flexible.reading.rows import read_trace
 from yunhe.flexible.reading.tables import read_table

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import usage_files
-from usage_files import HEADER, START, fields_of, refused, two_vms
+from support import usage_files
+from support.usage_files import HEADER, START, fields_of, refused, two_vms
 from yunhe.flexible.reading.columns import ColumnMeaning, ColumnRole, parse_override, understand
 from yunhe.flexible.reading.rows import TraceReading, read_trace
 from yunhe.flexible.reading.tables import Table, read_table

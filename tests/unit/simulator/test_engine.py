@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import pytest
 
-from worlds import cores, node, pool, prices, world
+from support.worlds import cores, node, pool, prices, world
 from yunhe.entrypoints.cli.main import COMMANDS
 from yunhe.entrypoints.cli.terminal.shell import run
 from yunhe.kernel.errors import InvalidInputError

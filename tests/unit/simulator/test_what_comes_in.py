@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worlds import cores, node, pool, prices, world
+from support.worlds import cores, node, pool, prices, world
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import PoolId
 from yunhe.scheduling.decision.model import Policy

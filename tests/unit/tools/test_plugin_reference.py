@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from support.repository import REPOSITORY
 from tools.plugin_reference import PAGE, manifest_paths, manifests, page
 from yunhe.infrastructure.contract.manifest import Manifest, check_manifest, mappable_fields, read_manifest
 from yunhe.kernel.errors import InvalidInputError
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "go-plugin" / "plugin.toml"
+EXAMPLE = REPOSITORY / "examples" / "go-plugin" / "plugin.toml"
 
 
 def changed(tmp_path: Path, old: str, new: str) -> Path:

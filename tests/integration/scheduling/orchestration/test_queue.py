@@ -1,0 +1,123 @@
+"""A long queue: a gang at its head that nothing can hold, all or nothing, holds nobody up."""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+
+from integration.scheduling.orchestration.stage import with_a_pool
+from support import apart
+from yunhe.control.plugins.model import PoolSpec, Step
+from yunhe.infrastructure.fake.kind import FakeKind
+from yunhe.kernel.ids import JobId, ProjectId, new_id
+from yunhe.kernel.resources import Resources
+from yunhe.runtime.platform import Platform
+from yunhe.runtime.start import running
+from yunhe.scheduling.decision.cycle import Cycle
+from yunhe.scheduling.decision.decide import decide_in
+from yunhe.scheduling.decision.model import Alternative, Decision, Demand, Waiting
+from yunhe.scheduling.orchestration.jobs import placer as placement
+from yunhe.scheduling.orchestration.jobs.model import Job, JobFilter, JobOrder
+from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.trading.applications.model import Submission
+from yunhe.trading.demand.model import ResourceSpec, Task
+
+pytestmark = pytest.mark.anyio
+
+QUEUED = 10_000
+ENOUGH = 200
+MEMBERS = 9
+"""Of 16 cores each: one more than two pools of 64 hold together."""
+
+
+class Sittings:
+    """Counts what the placer decides while a test runs: how often it sat, and for which job how often."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sat = 0
+        self.decided: Counter[JobId] = Counter()
+        counted = self
+
+        class Counted(placement.PlacementRound):
+            def __init__(self, *world: object) -> None:
+                counted.sat += 1
+                super().__init__(*world)  # pyright: ignore[reportArgumentType] - as they were given
+
+        def deciding(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:
+            counted.decided[demand.job_id] += 1
+            return decide_in(demand, cycle, advise=advise)
+
+        monkeypatch.setattr(placement, "Sitting", Counted)
+        monkeypatch.setattr(placement, "decide_in", deciding)
+
+
+def gang(members: int = MEMBERS) -> JobOrder:
+    """Return an order that no task can spell yet: members on any pools, all at once or none."""
+    one = Resources(cpu_millis=16_000, memory_mib=64)
+    demand = Demand(
+        job_id=JobId(new_id("job", time.time())),
+        project_id=ProjectId("default"),
+        alternatives=(Alternative(one),),
+        members=members,
+        one_pool=False,
+        priority=9,
+    )
+    return JobOrder(
+        demand=demand, name="gang", submitted_by="admin", steps=(Step(name="run", script="true\n"),)
+    )
+
+
+async def two_pools(platform: Platform) -> None:
+    second = PoolSpec(name="annex", kind="fake", target="annex", options={"cpus": "64"})
+    assert all([check.ok async for check in platform.plugins.add(second)])
+
+
+async def told_why(platform: Platform, job: Job) -> Job:
+    with anyio.fail_after(30):
+        while not (now := await platform.orchestration.job(job.id)).reason:
+            await anyio.sleep(0.02)
+    return now
+
+
+async def test_an_impossible_gang_at_the_head_of_ten_thousand_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sittings = Sittings(monkeypatch)
+    async with running(apart.settings(tmp_path), kinds={"fake": FakeKind()}) as platform:
+        who = await with_a_pool(platform, cpus="64")
+        await two_pools(platform)
+        (head,) = await platform.orchestration.submit((gang(),))
+        waiting = await told_why(platform, head)
+        assert waiting.reason == ("annex: 9 asked together, room for 4; lab: 9 asked together, room for 4"), (
+            "each member alone fits, and the pools are empty"
+        )
+        explained = await platform.orchestration.explain(head.id)
+        assert isinstance(explained.decision, Waiting)
+        assert "ask for 8 members" in explained.decision.smallest_change
+
+        ordinary = Submission(task=Task(run="sleep 0.1\n", resources=ResourceSpec(cpus=1)))
+        behind = [
+            job
+            for _ in range(QUEUED // 1000)
+            for job in await platform.applications.submit(who, (ordinary,) * 1000)
+        ]
+        assert all(head.id < job.id for job in behind), "the gang was to be the head"
+        with anyio.fail_after(60):
+            while True:
+                done = await platform.orchestration.jobs(
+                    JobFilter(states=(JobState.SUCCEEDED,), limit=ENOUGH)
+                )
+                if len(done.jobs) == ENOUGH:
+                    break
+                await anyio.sleep(0.2)
+        pending = await platform.orchestration.jobs(JobFilter(states=(JobState.PENDING,), limit=1))
+        assert pending.jobs, "the queue was to be long"
+        still = await platform.orchestration.job(head.id)
+        assert still.state is JobState.PENDING
+        assert not still.attempts, "of a gang nothing starts unless all does"
+    assert sittings.decided[head.id] <= sittings.sat, "the gang is judged once in a sitting"
+    ordinary_jobs = len(sittings.decided) - 1
+    judged = sum(sittings.decided.values()) - sittings.decided[head.id]
+    assert judged <= ordinary_jobs + sittings.sat, "and so is the first of those that find no room"
