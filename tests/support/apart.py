@@ -33,7 +33,7 @@ def database_url(home: Path) -> str:
 
 def settings(home: Path, **told: Any) -> Settings:
     """Return the settings of a test's server."""
-    apart: dict[str, Any] = (
-        {"encode_calls": True, "database_url": database_url(home)} if _socket_folder else {}
-    )
-    return Settings(home=home, **apart | told)
+    defaults: dict[str, Any] = {"reserve_bytes": 0}  # hundreds of homes are kept after a run
+    if _socket_folder:
+        defaults |= {"encode_calls": True, "database_url": database_url(home)}
+    return Settings(home=home, **defaults | told)

@@ -86,12 +86,16 @@ def kill_and_start_again(socket_folder: str) -> None:
     subprocess.run(_as_postgres(command), check=True, capture_output=True, cwd=folder)
 
 
-def new_database(socket_folder: str, name: str) -> str:
-    """Make an empty database and return its URL."""
+def new_database(socket_folder: str, name: str, *, tablespace: Path | None = None) -> str:
+    """Make an empty database and return its URL; with *tablespace*, its tables are in that folder."""
     import psycopg  # noqa: PLC0415 - an optional extra
 
     with psycopg.connect(
         host=socket_folder, port=PORT, user="yunhe", dbname="postgres", autocommit=True
     ) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        place = ""
+        if tablespace is not None:
+            connection.execute(f"CREATE TABLESPACE {name}_place LOCATION '{tablespace}'".encode())
+            place = f" TABLESPACE {name}_place"
+        connection.execute(f'CREATE DATABASE "{name}"{place}'.encode())
     return f"postgresql://yunhe@/{name}?host={socket_folder}&port={PORT}"

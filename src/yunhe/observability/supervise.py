@@ -5,8 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from yunhe.kernel.errors import YunheError
+
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+RETRYABLE_PAUSE_S = 2.0
+"""The longest pause after an error that passes by itself: a full disk, say."""
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +22,19 @@ async def supervise(name: str, loop: Callable[[], Awaitable[None]]) -> None:
         began = anyio.current_time()
         try:
             await loop()
-        except Exception:
-            log.exception("loop failed, will run again", extra={"loop": name, "pause_s": pause_s})
+        except Exception as error:
+            if _is_retryable(error):
+                pause_s = min(pause_s, RETRYABLE_PAUSE_S)
+                log.warning("loop waits", extra={"loop": name, "problem": str(error), "pause_s": pause_s})
+            else:
+                log.exception("loop failed, will run again", extra={"loop": name, "pause_s": pause_s})
         if anyio.current_time() - began > LONGEST_PAUSE_S:
             pause_s = FIRST_PAUSE_S
         await anyio.sleep(pause_s)
         pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+
+def _is_retryable(error: Exception) -> bool:
+    if isinstance(error, ExceptionGroup):
+        return all(_is_retryable(each) for each in error.exceptions)
+    return isinstance(error, YunheError) and error.retryable

@@ -1,5 +1,6 @@
 """The platform of one process: every sub-module by its interface, as the doors see it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from yunhe.control.plugins.interface import Plugins
@@ -22,3 +23,5 @@ class Platform:
     perception: Perception
     plugins: Plugins
     trades: Trades
+    is_full: Callable[[], bool]
+    """Whether the database has no room for new work."""

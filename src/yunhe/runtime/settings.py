@@ -6,7 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from yunhe.kernel.units import MIB
+
 DEFAULT_PORT = 8600
+DEFAULT_RESERVE_MIB = 32
 
 
 class ProcessRole(StrEnum):
@@ -33,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     upload_limit_bytes: int = 1024**3
     usage_retention_s: float = 30 * 86400.0
+    reserve_bytes: int = DEFAULT_RESERVE_MIB * MIB
+    """Room on SQLite's disk that new jobs must leave to those that have begun."""
     encode_calls: bool = False
     """Encode and decode every call between sub-modules, as if they were in other processes."""
 

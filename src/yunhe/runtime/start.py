@@ -69,7 +69,7 @@ async def running(
         url = settings.resolved_database_url()
         if url.startswith("sqlite"):
             stack.enter_context(_only_process(settings.home))
-        database = Database(url)
+        database = Database(url, reserve_bytes=settings.reserve_bytes)
         stack.callback(database.close)
         await migrate(database)
         if database.is_sqlite:
@@ -119,6 +119,7 @@ class _Start:
             perception=self._get(Perception),
             plugins=self._get(Plugins),
             trades=self._get(Trades),
+            is_full=lambda: self._database.is_full,
         )
 
     def _provide(self, interface: type[T], service: T) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import InvalidInputError, NotFoundError, TooLargeError
+from yunhe.kernel.errors import DiskFullError, InvalidInputError, NotFoundError, TooLargeError
 from yunhe.kernel.ids import BlobId
 from yunhe.storage.database import Database, insert_if_missing, metadata
 
@@ -93,7 +93,8 @@ class Blobs:
         await self._database.write(
             lambda connection: connection.execute(
                 CHUNKS.insert().values(blob_id=upload, number=number, data=data)
-            )
+            ),
+            uses_reserve=False,
         )
 
     async def size_bytes(self, blob_id: BlobId) -> int | None:
@@ -106,7 +107,12 @@ class Blobs:
                 connection.execute(BLOBS.update().where(BLOBS.c.id == blob_id).values(used_at=now))
             return size
 
-        return await self._database.write(touch)
+        try:
+            return await self._database.write(touch, uses_reserve=False)
+        except DiskFullError:  # a blob can still be read
+            return await self._database.read(
+                lambda c: c.scalar(sa.select(BLOBS.c.size_bytes).where(BLOBS.c.id == blob_id))
+            )
 
     async def chunks(self, blob_id: BlobId) -> AsyncIterator[bytes]:
         """Yield a blob's bytes."""

@@ -4,7 +4,9 @@ A transaction is a plain function of a connection: it cannot await, so no call t
 the same code serves both databases at the cost of one thread hop per transaction.
 """
 
+import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +16,11 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.interfaces import ExceptionContext
 
 from yunhe.kernel.errors import DiskFullError
+from yunhe.kernel.units import MIB
+from yunhe.storage.reserve import Reserve, has_no_room
 
 T = TypeVar("T")
 Transaction = Callable[[Connection], T]
@@ -35,44 +40,62 @@ BUSY_TIMEOUT_MS = 20_000
 IDLE_IN_TRANSACTION_MS = 10_000
 POSTGRES_CONNECTIONS = 10
 SQLITE_READERS = 4
+WAL_KEPT_BYTES = 16 * MIB
 _RETRYABLE_SQLSTATES = {"40001", "40P01"}
+_DISK_FULL_SQLSTATE = "53100"
+_FAILURE = "failure"
 _ATTEMPTS = 5
 
 
 class _Waiting:
     """A transaction that waits for its turn, and what came of it."""
 
-    def __init__(self, transaction: Transaction[Any]) -> None:
+    def __init__(self, transaction: Transaction[Any], *, uses_reserve: bool) -> None:
         self.transaction = transaction
+        self.uses_reserve = uses_reserve
         self.done = False
         self.answer: Any = None
         self.error: Exception | None = None
 
 
 class Database:
-    """Runs transactions; reads may overlap, on SQLite writes that come together share a commit."""
+    """Runs transactions; reads may overlap, on SQLite writes that come together share a commit.
 
-    def __init__(self, url: str) -> None:
+    On SQLite *reserve_bytes* of the disk are kept for writes that finish what has begun.
+    """
+
+    def __init__(self, url: str, *, reserve_bytes: int = 0) -> None:
         self.is_sqlite = url.startswith("sqlite")
-        self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
+        path = Path(url.removeprefix("sqlite:///")) if self.is_sqlite else None
+        self.engine = _postgres_engine(url) if path is None else _sqlite_engine(url, path)
+        event.listen(self.engine, "handle_error", partial(_told, path))
+        self._reserve = Reserve(path, reserve_bytes)
         self._writers = anyio.CapacityLimiter(1 if self.is_sqlite else POSTGRES_CONNECTIONS)
         self._readers = anyio.CapacityLimiter(SQLITE_READERS if self.is_sqlite else POSTGRES_CONNECTIONS)
         self._turn = anyio.Lock()
         self._waiting: list[_Waiting] = []
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the reserve is spent: what may wait is refused until there is room again."""
+        return self._reserve.spent
+
     async def read(self, transaction: Transaction[T]) -> T:
         """Run a transaction that changes nothing."""
         return await anyio.to_thread.run_sync(self._run, transaction, False, limiter=self._readers)
 
-    async def write(self, transaction: Transaction[T]) -> T:
-        """Run a transaction that may change rows: whole or not at all; repeated when the database asks for it."""
+    async def write(self, transaction: Transaction[T], *, uses_reserve: bool = True) -> T:
+        """Run a transaction that may change rows: whole or not at all; repeated when the database asks for it.
+
+        Raise ``DiskFullError`` when there is no room. New work says *uses_reserve* false: it is refused before the
+        room is used up that the end of older work needs.
+        """
         if self.is_sqlite:
-            return await self._write_together(transaction)
+            return await self._write_together(_Waiting(transaction, uses_reserve=uses_reserve))
         return await anyio.to_thread.run_sync(self._run, transaction, True, limiter=self._writers)
 
-    async def _write_together(self, transaction: Transaction[T]) -> T:
+    async def _write_together(self, mine: _Waiting) -> Any:
         """Commit with whoever else is waiting: SQLite has one writer, and each commit waits for the disk."""
-        mine = _Waiting(transaction)
         self._waiting.append(mine)
         try:
             async with self._turn:
@@ -89,43 +112,49 @@ class Database:
         return mine.answer
 
     def _run_batch(self, batch: list[_Waiting]) -> None:
-        """Run every transaction of *batch* in one commit, each in a savepoint so that its failure is its own."""
-        if len(batch) == 1:
-            self._run_alone(batch[0])
-            return
+        """Run every transaction of *batch* in one commit, each in a savepoint so that its failure is its own.
 
-        def run(connection: Connection) -> None:
-            for waiting in batch:
-                try:
-                    with connection.begin_nested():
-                        waiting.answer = waiting.transaction(connection)
-                except Exception as error:  # noqa: BLE001 - told to whoever asked
-                    waiting.error = _told(error)
-
+        Want of room is everybody's failure: SQLite may have rolled back the savepoints of the others too.
+        """
+        self._reserve.renew()
+        run = self._run_members if len(batch) > 1 else self._run_one
         try:
-            self._run(run, True)
+            self._run(lambda connection: run(connection, batch), True)
         except Exception as error:  # noqa: BLE001 - the commit failed: nobody's transaction stands
             for waiting in batch:
                 waiting.error = error
         for waiting in batch:
             waiting.done = True
 
-    def _run_alone(self, waiting: _Waiting) -> None:
-        try:
-            waiting.answer = self._run(waiting.transaction, True)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
-            waiting.error = error
-        waiting.done = True
+    def _run_members(self, connection: Connection, batch: list[_Waiting]) -> None:
+        for waiting in batch:
+            try:
+                with connection.begin_nested():
+                    self._run_one(connection, [waiting])
+            except DiskFullError:
+                raise
+            except Exception as error:  # noqa: BLE001 - told to whoever asked
+                _require_transaction(connection)
+                waiting.error = error
+
+    def _run_one(self, connection: Connection, batch: list[_Waiting]) -> None:
+        (waiting,) = batch
+        waiting.error = _no_room() if self.is_full and not waiting.uses_reserve else None
+        if waiting.error is None:
+            waiting.answer = waiting.transaction(connection)
 
     def _run(self, transaction: Transaction[T], writes: bool) -> T:  # noqa: FBT001 - called positionally by the thread
         for attempt in range(_ATTEMPTS):
             try:
                 with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
                     return transaction(connection)
+            except DiskFullError:
+                if not self._reserve.spend():
+                    raise
             except exc.OperationalError as error:
                 again = getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES
                 if attempt == _ATTEMPTS - 1 or not again:
-                    raise _told(error) from error
+                    raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def close(self) -> None:
@@ -133,14 +162,35 @@ class Database:
         self.engine.dispose()
 
 
-def _told(error: Exception) -> Exception:
-    """Return an error in our words where we have any for it."""
-    origin = getattr(error, "orig", None)
-    if "database or disk is full" in str(origin) or getattr(origin, "sqlstate", None) == "53100":
-        return DiskFullError(
-            "The database has no room to write.", remedy="Free some space where its files live."
-        )
-    return error
+def _no_room() -> DiskFullError:
+    return DiskFullError(
+        "The database has no room to write.",
+        remedy="Free some space where its files live; then it goes on by itself.",
+    )
+
+
+def _told(path: Path | None, context: ExceptionContext) -> DiskFullError | None:
+    """Return the error to raise instead when the disk is full; remember what failed for those who go on after it."""
+    told = _no_room() if _is_full(context.original_exception, path) else None
+    if context.connection is not None and not context.is_disconnect:
+        context.connection.info[_FAILURE] = told or context.sqlalchemy_exception
+    return told
+
+
+def _is_full(error: BaseException, path: Path | None) -> bool:
+    if path is None:
+        return getattr(error, "sqlstate", None) == _DISK_FULL_SQLSTATE
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # What syncs, maps memory or makes a file does not say why it could not.
+    vague = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+    return code == sqlite3.SQLITE_FULL or (vague and has_no_room(path))
+
+
+def _require_transaction(connection: Connection) -> None:
+    """Raise what failed if SQLite then rolled the whole transaction back: what follows would be committed on its own."""
+    dbapi: Any = connection.connection.dbapi_connection
+    if not dbapi.in_transaction:
+        raise connection.info.get(_FAILURE) or RuntimeError("SQLite has rolled the transaction back.")
 
 
 def _postgres_engine(url: str) -> Engine:
@@ -158,8 +208,7 @@ def _postgres_engine(url: str) -> Engine:
     )
 
 
-def _sqlite_engine(url: str) -> Engine:
-    path = Path(url.removeprefix("sqlite:///"))
+def _sqlite_engine(url: str, path: Path) -> Engine:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = sa.create_engine(url, pool_size=SQLITE_READERS + 1, max_overflow=2)
 
@@ -170,14 +219,23 @@ def _sqlite_engine(url: str) -> Engine:
         # An accepted job survives a power cut, not only kill -9.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA temp_store=MEMORY")  # a savepoint or a sort must not need a file
+        connection.execute(f"PRAGMA journal_size_limit={WAL_KEPT_BYTES}")
 
     def begin(connection: Connection) -> None:
         # A writer that begins as a reader can find the database changed under it; it must begin as a writer.
         writes = connection.get_execution_options().get("writes", True)
+        connection.info.pop(_FAILURE, None)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def execute(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith("BEGIN"):
+            _require_transaction(connection)
 
     event.listen(engine, "connect", configure)
     event.listen(engine, "begin", begin)
+    event.listen(engine, "before_cursor_execute", execute)
+    event.listen(engine, "commit", _require_transaction)
     return engine
 
 

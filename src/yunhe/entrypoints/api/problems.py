@@ -1,5 +1,6 @@
 """Every error as RFC 9457 problem+json, whoever raised it."""
 
+import errno
 import logging
 from typing import Any
 
@@ -11,6 +12,7 @@ from yunhe.entrypoints.api.request_ids import request_id_of
 from yunhe.entrypoints.wire import Problem
 from yunhe.kernel.errors import (
     ConflictError,
+    DiskFullError,
     FieldProblem,
     ForbiddenError,
     InvalidInputError,
@@ -63,6 +65,8 @@ def as_yunhe_error(error: BaseException) -> YunheError:
         return _invalid_parameters(error)
     if isinstance(error, HTTPException):
         return _of_status(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("The server's disk is full.", remedy="Free some space on it, then try again.")
     return YunheError(
         "The server failed in a way nobody foresaw.",
         remedy="Try again; if it stays, give the operator the request ID.",

@@ -81,7 +81,7 @@ class OrchestrationService:
             failpoint("submit-before-commit")
             return jobs
 
-        jobs = await self._database.write(write)
+        jobs = await self._database.write(write, uses_reserve=False)
         failpoint("submit-after-commit")
         self._notices.poke()
         return jobs

@@ -127,4 +127,4 @@ class UsageFeed:
             )
 
         failpoint("usage-before-commit")
-        await self._database.write(keep)
+        await self._database.write(keep, uses_reserve=False)

@@ -3,12 +3,14 @@
 import re
 import secrets as randomness
 from collections.abc import Callable
+from contextlib import suppress
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
+    DiskFullError,
     FieldProblem,
     ForbiddenError,
     InvalidInputError,
@@ -127,15 +129,17 @@ class AccountService:
                 problem, remedy="Log in with a valid key: yunhe login, or yunhe token create."
             )
         if stale_key is not None:
-            await self._database.write(
-                lambda connection: connection.execute(
-                    store.KEYS.update().where(store.KEYS.c.id == stale_key).values(last_used_at=now)
-                )
-            )
+            await self._note_use(stale_key, now)
         if len(self._remembered) > _MOST_REMEMBERED:
             self._remembered.clear()
         self._remembered[digest] = (good_until[-1], principal)
         return principal
+
+    async def _note_use(self, key_id: str, now: float) -> None:
+        """Note when a key was last used; on a full disk that goes unnoted, so that reads go on."""
+        used = store.KEYS.update().where(store.KEYS.c.id == key_id).values(last_used_at=now)
+        with suppress(DiskFullError):
+            await self._database.write(lambda connection: connection.execute(used), uses_reserve=False)
 
     async def _deny(self, by: audit.Actor, problem: str) -> None:
         """Note that a key opened nothing; who knocks without end must not fill the log."""

@@ -66,7 +66,8 @@ class ApplicationService:
         orders = await self._orders(who, submissions, ids)  # refuses before the key is used up
         if idempotency_key:
             kept = await self._database.write(
-                lambda c: store.first_answer(c, who.user_id, idempotency_key, digest, (ids, now))
+                lambda c: store.first_answer(c, who.user_id, idempotency_key, digest, (ids, now)),
+                uses_reserve=False,
             )
             failpoint("submit-after-key")
             if kept != ids:

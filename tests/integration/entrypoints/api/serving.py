@@ -53,12 +53,12 @@ def serving(home: Path, **settings: object) -> Generator[Served]:
     failed: list[BaseException] = []
 
     async def main() -> None:
-        listening = listen(told)
-        async with running(told, kinds={"fake": engines}) as platform:
-            server = ApiServer(create_app(platform), told)
-            found.append((platform, server))
-            ready.set()
-            await server.serve(sockets=[listening])
+        with listen(told) as listening:
+            async with running(told, kinds={"fake": engines}) as platform:
+                server = ApiServer(create_app(platform), told)
+                found.append((platform, server))
+                ready.set()
+                await server.serve(sockets=[listening])
 
     def run() -> None:
         try:

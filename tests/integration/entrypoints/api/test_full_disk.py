@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 
 from integration.entrypoints.api.serving import add_fake_pool, serving
 from integration.entrypoints.api.witness import state_of
+from support.small_disks import fill, mounted
+from yunhe.entrypoints.api.problems import as_yunhe_error
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import DiskFullError
 from yunhe.runtime.settings import Settings
@@ -21,17 +22,8 @@ NOWHERE = ResourceSpec(cpus=64)  # it waits: nothing changes by itself while the
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(tmp_path)], check=True)
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def fill(file: Path) -> None:
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), file.open("wb", buffering=0) as ballast:
-        while True:
-            ballast.write(bytes(4096))
+    with mounted(tmp_path / "disk", "size=16m") as disk:
+        yield disk
 
 
 def submit_until_refused(client: Client) -> DiskFullError:
@@ -70,3 +62,8 @@ def test_a_full_disk_refuses_jobs_and_archives_whole_and_nothing_needs_repair_af
         client.submit(Submission(task=Task(run="true", resources=NOWHERE)))
         assert len(list(client.jobs())) == known + 1
         client.upload_directory("default", tree)
+
+
+def test_a_file_that_finds_no_room_is_a_full_disk_and_any_other_fault_of_a_file_is_not() -> None:
+    assert isinstance(as_yunhe_error(OSError(errno.ENOSPC, "no room")), DiskFullError)
+    assert not isinstance(as_yunhe_error(OSError(errno.EACCES, "denied")), DiskFullError)

@@ -13,12 +13,15 @@ from yunhe.runtime.platform import Platform
 logger = logging.getLogger(__name__)
 
 READY_WITHIN_S = 5.0
+READY = "ready"
+DISK_FULL = "disk full: new jobs are refused"
+"""Still ready: it answers reads, and jobs that have begun go on."""
 
 
 @get("/health")
 async def health(state: State) -> Readiness:
     """Say that the process lives; it asks nobody else."""
-    return _readiness("stopping" if state.stopping.is_set() else "ready")
+    return _readiness("stopping" if state.stopping.is_set() else READY)
 
 
 @get("/ready")
@@ -35,11 +38,11 @@ async def _store_state(platform: Platform) -> str:
     except Exception:
         logger.exception("the store does not answer")
         return "store does not answer"
-    return "ready"
+    return DISK_FULL if platform.is_full() else READY
 
 
 def _readiness(state: str) -> Readiness:
-    return Readiness(state == "ready", dict.fromkeys(start_order(), state))
+    return Readiness(state in (READY, DISK_FULL), dict.fromkeys(start_order(), state))
 
 
 @get("/modules")

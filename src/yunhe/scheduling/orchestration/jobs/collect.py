@@ -13,12 +13,15 @@ from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
 from yunhe.storage import leases
 from yunhe.storage.database import AnyRow, Database
 
 PIECE_BYTES = 256 * 1024
+LOG_ON_RESERVE_BYTES = 1024 * 1024
+"""On a full disk the end of a job brings as much of its output home; more waits on the pool."""
 RELEASE_BATCH = 50
 RELEASE_EVERY_S = 2.0
 RELEASE_RETRY_S = 10.0
@@ -47,7 +50,11 @@ async def bring_logs(database: Database, plugins: Plugins, held: LeasedJob) -> N
 
 
 async def _keep(database: Database, held: LeasedJob, start: int, data: bytes) -> None:
-    await database.write(lambda connection: store.append_log(connection, held, start, data))
+    small = start + len(data) <= LOG_ON_RESERVE_BYTES
+    await database.write(
+        lambda connection: store.append_log(connection, held, start, data),
+        uses_reserve=small and held.state is JobState.FINISHING,
+    )
 
 
 async def bring_outputs(database: Database, plugins: Plugins, held: LeasedJob) -> LeasedJob:

@@ -6,8 +6,9 @@ import anyio
 import sqlalchemy as sa
 from anyio.abc import TaskGroup
 
-from yunhe.kernel.errors import FencedError
+from yunhe.kernel.errors import DiskFullError, FencedError
 from yunhe.kernel.ids import AllocationId, JobId
+from yunhe.observability.supervise import supervise
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.orchestration.jobs.steps import (
@@ -56,8 +57,8 @@ class Driver:
             try:
                 async with anyio.create_task_group() as tasks:
                     self._tasks = tasks
-                    tasks.start_soon(self._claim_forever)
-                    tasks.start_soon(self._heartbeat_forever)
+                    tasks.start_soon(supervise, "claims", self._claim_forever)
+                    tasks.start_soon(supervise, "lease heartbeat", self._heartbeat_forever)
             finally:
                 self._tasks = None
 
@@ -156,6 +157,9 @@ class Driver:
         except FencedError:
             log.info("lease has passed to another holder", extra={"job": held.job_id})
             await drive.wait(RETRY_S)
+        except DiskFullError as error:
+            log.warning("step waits for room", extra={"job": held.job_id, "problem": str(error)})
+            await drive.wait(SLOW_RETRY_S)
         except Exception:
             # The row is as it was: the same step is tried again.
             log.exception("step failed, will be repeated", extra={"job": held.job_id, "state": held.state})

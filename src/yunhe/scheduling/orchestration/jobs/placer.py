@@ -136,7 +136,7 @@ class Placer:
             await self._explain(sitting.waiting)
         if sitting.placed:
             failpoint("place-before-commit")
-            taken = await self._database.write(lambda c: self._write(c, sitting))
+            taken = await self._database.write(lambda c: self._write(c, sitting), uses_reserve=False)
             failpoint("place-after-commit")
             for job_id, token in taken:
                 self._taken(job_id, token)

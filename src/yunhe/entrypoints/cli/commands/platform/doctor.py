@@ -20,6 +20,7 @@ from yunhe.entrypoints.cli.terminal.screen import Format, OutputOption, PlainApp
 from yunhe.entrypoints.client import Client
 from yunhe.entrypoints.client.transport import TransportError
 from yunhe.entrypoints.client.waiting import probe
+from yunhe.entrypoints.wire import Readiness
 from yunhe.kernel.errors import YunheError
 from yunhe.runtime.settings import default_home
 
@@ -104,6 +105,9 @@ def _server(context: Context) -> tuple[bool, list[Finding]]:
     log = daemon.log_file(default_home())
     state = "ready" if ready else f"not ready: {answer.body.decode(errors='replace')[:200]}"
     findings = [Finding("server", ready, f"{context.url} {state}", f"Look at {log}.")]
+    if ready:
+        states = set(msgspec.json.decode(answer.body, type=Readiness).modules.values()) - {"ready"}
+        findings += [Finding("server", False, state, "Free some space on its disk.") for state in states]
     if "date" in answer.headers:
         skew_s = abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time())
         remedy = "Let a time service (chrony, systemd-timesyncd) keep both clocks."

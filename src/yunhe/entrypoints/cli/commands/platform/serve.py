@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from yunhe.entrypoints.cli.terminal.screen import PlainApp
-from yunhe.runtime.settings import DEFAULT_PORT, ProcessRole, Settings, default_home
+from yunhe.kernel.units import MIB
+from yunhe.runtime.settings import DEFAULT_PORT, DEFAULT_RESERVE_MIB, ProcessRole, Settings, default_home
 
 app = PlainApp()
 
@@ -28,6 +29,14 @@ def serve(  # noqa: PLR0913 - each is an option
     home: Annotated[Path | None, typer.Option(help="Where data lives; ~/.yunhe when not said.")] = None,
     tls_certificate: Annotated[Path | None, typer.Option(help="The server's certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    reserve_mib: Annotated[
+        int,
+        typer.Option(
+            envvar="YUNHE_RESERVE_MIB",
+            min=0,
+            help="Room on SQLite's disk that new jobs must leave to those that have begun.",
+        ),
+    ] = DEFAULT_RESERVE_MIB,
 ) -> None:
     """Run a server process in the foreground, until SIGTERM or Ctrl-C. Jobs go on without it.
 
@@ -47,5 +56,6 @@ def serve(  # noqa: PLR0913 - each is an option
             port=port,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
+            reserve_bytes=reserve_mib * MIB,
         )
     )
