@@ -3,11 +3,8 @@
 import datetime as dt
 import hashlib
 import ipaddress
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -15,15 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from integration.entrypoints.api.server_process import process, wait_ready
 from integration.entrypoints.api.serving import free_port
-from support.repository import REPOSITORY
 from yunhe.control.plugins.model import PoolSpec
 from yunhe.entrypoints.api.serve import check_address
 from yunhe.entrypoints.client import Client
@@ -32,39 +28,6 @@ from yunhe.runtime.settings import ProcessRole, Settings
 from yunhe.runtime.start import first_key_path
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
-
-PROGRAM = """
-import sys, msgspec
-from functools import partial
-from yunhe.entrypoints.api.serve import serve
-from yunhe.infrastructure.fake.kind import FakeKind
-from yunhe.runtime.settings import Settings
-from yunhe.runtime.start import running
-settings = msgspec.json.decode(sys.argv[1], type=Settings, dec_hook=lambda kind, value: kind(value))
-serve(settings, start=partial(running, kinds={"fake": FakeKind()}))
-"""
-
-
-@contextmanager
-def process(settings: Settings) -> Generator[subprocess.Popen[bytes]]:
-    argument = msgspec.json.encode(settings, enc_hook=str).decode()
-    source = str(REPOSITORY / "src")
-    server = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, argument],
-        env={**os.environ, "PYTHONPATH": source},
-        stderr=subprocess.PIPE,
-    )
-    try:
-        yield server
-    finally:
-        if server.poll() is None:
-            server.kill()
-        server.communicate()
-
-
-def wait_ready(url: str, verify: bool | Path = True) -> None:
-    with Client(url, verify=verify, patience_s=40) as client:
-        assert client.ready().ready
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
