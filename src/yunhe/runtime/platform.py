@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from yunhe.control.plugins.interface import Plugins
+from yunhe.observability.metrics import SampledMetrics
 from yunhe.runtime.settings import Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.perception.interface import Perception
@@ -17,6 +18,7 @@ class Platform:
     """What a door may call."""
 
     settings: Settings
+    metrics: SampledMetrics
     accounts: Accounts
     applications: Applications
     orchestration: Orchestration

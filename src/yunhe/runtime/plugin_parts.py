@@ -54,7 +54,7 @@ def _remote_kind(manifest: Manifest, where: Callable[[], CallAddress]) -> Kind:
 
 def _surroundings(settings: Settings) -> ProcessSettings:
     certificate = settings.tls_certificate
-    environment = {"YUNHE_URL": own_url(settings)}
+    environment = {"YUNHE_URL": own_url(settings), "YUNHE_LOG_LEVEL": settings.log_level.value}
     if certificate is not None:
         environment["SSL_CERT_FILE"] = str(certificate.absolute())
     return ProcessSettings(host=socket.gethostname(), logs=settings.home / "plugins", environment=environment)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from yunhe.kernel.units import MIB
+from yunhe.observability.log_file import FILE_BYTES
 
 DEFAULT_PORT = 8600
 DEFAULT_RESERVE_MIB = 32
@@ -20,6 +21,15 @@ class ProcessRole(StrEnum):
     """Answers requests; starts nothing on pools."""
     WORKER = "worker"
     """Claims rows and drives pools; answers only ``/ready`` and ``/modules``."""
+
+
+class LogLevel(StrEnum):
+    """From which level on events are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +48,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     usage_retention_s: float = 30 * 86400.0
     reserve_bytes: int = DEFAULT_RESERVE_MIB * MIB
     """Room on SQLite's disk that new jobs must leave to those that have begun."""
+    log_level: LogLevel = LogLevel.INFO
+    log_stderr: bool = True
+    """Whether the log goes to standard error too: as text on a terminal, as JSON lines elsewhere."""
+    log_file_bytes: int = FILE_BYTES
+    """When the log's file is rotated."""
     encode_calls: bool = False
     """Encode and decode every call between sub-modules, as if they were in other processes."""
 
     def resolved_database_url(self) -> str:
         """Return the database to use."""
         return self.database_url or f"sqlite:///{self.home / 'yunhe.db'}"
+
+
+def log_path(home: Path) -> Path:
+    """Return the file that the servers of *home* write their log to."""
+    return home / "server.log"
 
 
 def default_home() -> Path:

@@ -5,21 +5,27 @@ import logging
 import os
 import secrets
 import socket
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
+from prometheus_client import Histogram
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.heartbeats import Heartbeats
 from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.model import PoolState
 from yunhe.control.plugins.monitor import PoolMonitor
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.kernel.clock import Clock, system_clock
 from yunhe.kernel.errors import ConflictError
+from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY, SampledMetrics, measure_lag
+from yunhe.observability.redaction import keep_out
 from yunhe.observability.supervise import supervise
 from yunhe.runtime.housekeeping import Housekeeping
 from yunhe.runtime.modules import start_order
@@ -28,10 +34,12 @@ from yunhe.runtime.plugin_parts import plugin_parts
 from yunhe.runtime.seam import encoded
 from yunhe.runtime.settings import ProcessRole, Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
+from yunhe.scheduling.orchestration.jobs.store import count_by_state
 from yunhe.scheduling.orchestration.jobs.workers import Workers
 from yunhe.scheduling.orchestration.service import OrchestrationService
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.service import PerceptionService, UsageFeed
+from yunhe.storage import leases
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database, metadata
 from yunhe.storage.migrate import migrate
@@ -49,6 +57,14 @@ from yunhe.trading.trades.service import Biller, TradeService
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+_DATABASE = Histogram(
+    "yunhe_database_transaction_seconds",
+    "How long transactions take, with the wait for their turn.",
+    ["operation"],
+    registry=REGISTRY,
+    buckets=FINE_BUCKETS_S,
+)
 
 
 def first_key_path(home: Path) -> Path:
@@ -69,7 +85,7 @@ async def running(
         url = settings.resolved_database_url()
         if url.startswith("sqlite"):
             stack.enter_context(_only_process(settings.home))
-        database = Database(url, reserve_bytes=settings.reserve_bytes)
+        database = Database(url, reserve_bytes=settings.reserve_bytes, took=_time_transaction)
         stack.callback(database.close)
         await migrate(database)
         if database.is_sqlite:
@@ -78,6 +94,7 @@ async def running(
         for name in start_order():
             await stack.enter_async_context(start.submodule(name))
             log.info("sub-module started", extra={"submodule": name})
+        await stack.enter_async_context(_loops({"event loop lag": measure_lag}))
         yield start.platform()
 
 
@@ -91,10 +108,17 @@ class _Start:
         self._clock = clock
         self._owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._works = settings.role is not ProcessRole.API
-        self._vault = Vault.at(settings.home / "vault.key")
+        self._vault = Vault.at(settings.home / "vault.key", keep_out)
         self._blobs = Blobs(database, clock, settings.upload_limit_bytes)
         self._notices = Notices(database)
         self._services: dict[type, object] = {}
+        self._metrics = SampledMetrics()
+        self._metrics.add(
+            "yunhe_leases_held",
+            "Leases this process holds, by table.",
+            "table",
+            lambda: database.read(lambda c: leases.count_held(c, owner=self._owner, now=clock())),
+        )
 
     def submodule(self, name: str) -> AbstractAsyncContextManager[None]:
         """Return the block during which the sub-module *name* runs."""
@@ -113,6 +137,7 @@ class _Start:
         """Return what the doors see."""
         return Platform(
             settings=self._settings,
+            metrics=self._metrics,
             accounts=self._get(Accounts),
             applications=self._get(Applications),
             orchestration=self._get(Orchestration),
@@ -134,6 +159,7 @@ class _Start:
             self._settings, self._database, self._blobs, self._vault, self._kinds, self._clock
         )
         self._provide(Plugins, parts.service)
+        self._metrics.add("yunhe_pools", "Pools, by state.", "state", partial(_pools_by_state, parts.service))
         await parts.registry.refresh()
         async with parts.service.running():
             keeper = PoolMonitor(self._database, parts.service, self._owner, self._clock)
@@ -167,6 +193,12 @@ class _Start:
             self._database, self._blobs, self._notices, perception, plugins, self._clock
         )
         self._provide(Orchestration, service)
+        self._metrics.add(
+            "yunhe_jobs",
+            "Jobs, by state; those that are pending are the queue.",
+            "state",
+            lambda: self._database.read(count_by_state),
+        )
         async with AsyncExitStack() as stack:
             if self._works:
                 workers = Workers(
@@ -215,6 +247,15 @@ class _Start:
         housekeeping = Housekeeping(self._database, self._blobs, self._clock)
         async with _loops({"housekeeping": housekeeping.run} if self._works else {}):
             yield
+
+
+def _time_transaction(operation: str, seconds: float) -> None:
+    _DATABASE.labels(operation).observe(seconds)
+
+
+async def _pools_by_state(plugins: Plugins) -> dict[str, float]:
+    found = Counter(pool.state for pool in await plugins.pools())
+    return {state.value: found[state] for state in PoolState}
 
 
 @contextmanager

@@ -5,7 +5,9 @@ the same code serves both databases at the cost of one thread hop per transactio
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +26,8 @@ from yunhe.storage.reserve import Reserve, has_no_room
 
 T = TypeVar("T")
 Transaction = Callable[[Connection], T]
+Took = Callable[[str, float], None]
+"""Told ``read`` or ``write`` and how many seconds a transaction took, with the wait for its turn."""
 AnyRow = Any
 """A row of a Core query: its columns have no static types."""
 
@@ -64,7 +68,8 @@ class Database:
     On SQLite *reserve_bytes* of the disk are kept for writes that finish what has begun.
     """
 
-    def __init__(self, url: str, *, reserve_bytes: int = 0) -> None:
+    def __init__(self, url: str, *, reserve_bytes: int = 0, took: Took | None = None) -> None:
+        self._took = took
         self.is_sqlite = url.startswith("sqlite")
         path = Path(url.removeprefix("sqlite:///")) if self.is_sqlite else None
         self.engine = _postgres_engine(url) if path is None else _sqlite_engine(url, path)
@@ -82,7 +87,8 @@ class Database:
 
     async def read(self, transaction: Transaction[T]) -> T:
         """Run a transaction that changes nothing."""
-        return await anyio.to_thread.run_sync(self._run, transaction, False, limiter=self._readers)
+        with self._timed("read"):
+            return await anyio.to_thread.run_sync(self._run, transaction, False, limiter=self._readers)
 
     async def write(self, transaction: Transaction[T], *, uses_reserve: bool = True) -> T:
         """Run a transaction that may change rows: whole or not at all; repeated when the database asks for it.
@@ -90,9 +96,19 @@ class Database:
         Raise ``DiskFullError`` when there is no room. New work says *uses_reserve* false: it is refused before the
         room is used up that the end of older work needs.
         """
-        if self.is_sqlite:
-            return await self._write_together(_Waiting(transaction, uses_reserve=uses_reserve))
-        return await anyio.to_thread.run_sync(self._run, transaction, True, limiter=self._writers)
+        with self._timed("write"):
+            if self.is_sqlite:
+                return await self._write_together(_Waiting(transaction, uses_reserve=uses_reserve))
+            return await anyio.to_thread.run_sync(self._run, transaction, True, limiter=self._writers)
+
+    @contextmanager
+    def _timed(self, operation: str) -> Generator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self._took is not None:
+                self._took(operation, time.perf_counter() - began)
 
     async def _write_together(self, mine: _Waiting) -> Any:
         """Commit with whoever else is waiting: SQLite has one writer, and each commit waits for the disk."""

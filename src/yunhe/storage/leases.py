@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.kernel.errors import FencedError
-from yunhe.storage.database import AnyRow, Database
+from yunhe.storage.database import AnyRow, Database, metadata
 
 
 def lease_columns() -> tuple[sa.Column[Any], ...]:
@@ -58,6 +58,18 @@ def apply(connection: Connection, table: sa.Table, row_id: str, token: int, **va
     )
     if changed.rowcount != 1:
         raise FencedError(f"The lease on {row_id} has passed to another process.")
+
+
+def count_held(connection: Connection, *, owner: str, now: float) -> dict[str, float]:
+    """Return how many leases *owner* holds in each table that has leases."""
+    return {
+        table.name: connection.scalar(
+            sa.select(sa.func.count()).where(table.c.lease_owner == owner, table.c.lease_until >= now)
+        )
+        or 0
+        for table in metadata.tables.values()
+        if "lease_owner" in table.c
+    }
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import PoolId
+from yunhe.observability.context import log_ids
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ class Connections:
                 return engine
             if self._tasks is None:
                 raise PoolUnreachableError("The platform is stopping.", remedy="Try again when it is back.")
-            return await self._tasks.start(self._hold, pool_id, spec)
+            with log_ids():  # it outlives the request or the job that needs it first
+                return await self._tasks.start(self._hold, pool_id, spec)
 
     async def _hold(
         self, pool_id: PoolId, spec: PoolSpec, *, task_status: TaskStatus[Engine] = anyio.TASK_STATUS_IGNORED

@@ -17,6 +17,7 @@ from yunhe.entrypoints.api.routes import (
     job_exec,
     job_streams,
     jobs,
+    metrics,
     platform,
     plugins,
     pools,
@@ -32,7 +33,7 @@ BODY_LIMIT_BYTES = 16 * 1024 * 1024
 def create_app(of: Platform) -> Litestar:
     """Return the API of one process; ``state.stopping`` set ends its streams."""
     worker = of.settings.role is ProcessRole.WORKER
-    routes: list[ControllerRouterHandler] = [platform.router]
+    routes: list[ControllerRouterHandler] = [platform.router, metrics.router]
     if not worker:
         routes += [
             document.router,

@@ -48,7 +48,7 @@ def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[
     known = as_yunhe_error(error)
     problem = problem_of(known, request_id_of(request.scope), status)
     if problem.status >= 500 and not known.retryable:
-        logger.error("request %s failed", problem.request_id, exc_info=error)
+        logger.error("request failed", exc_info=error)
     return Response(
         msgspec.json.encode(problem),
         media_type=PROBLEM_JSON,

@@ -1,6 +1,7 @@
 """One server process: start the sub-modules, listen, and on SIGTERM finish what was begun, then stop in reverse."""
 
 import ipaddress
+import logging
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -10,23 +11,42 @@ import anyio
 import uvicorn
 from litestar import Litestar
 
+from yunhe import __version__
 from yunhe.entrypoints.api.app import create_app
-from yunhe.kernel.errors import ConflictError, InvalidInputError
+from yunhe.kernel.errors import ConflictError, InvalidInputError, YunheError
+from yunhe.observability.logs import logging_to
+from yunhe.observability.redaction import keep_out_password_of
 from yunhe.runtime.platform import Platform
-from yunhe.runtime.settings import Settings
+from yunhe.runtime.settings import Settings, log_path
 from yunhe.runtime.start import running
 
 DRAIN_S = 6
 """How long requests in flight may take to finish after SIGTERM; the sub-modules stop within the rest of ten seconds."""
 
 
+log = logging.getLogger(__name__)
+
 Start = Callable[[Settings], AbstractAsyncContextManager[Platform]]
 
 
 def serve(settings: Settings, *, start: Start = running) -> None:
     """Serve until SIGTERM or SIGINT what *start* runs: by default every sub-module of the process's role."""
-    check_address(settings)
-    anyio.run(_serve, settings, start)
+    keep_out_password_of(settings.database_url)
+    with logging_to(
+        log_path(settings.home),
+        level=settings.log_level,
+        stderr=settings.log_stderr,
+        file_bytes=settings.log_file_bytes,
+    ):
+        try:
+            check_address(settings)
+            anyio.run(_serve, settings, start)
+        except YunheError as error:
+            log.error("server ends", extra={"problem": error.problem})  # noqa: TRY400 - expected: no traceback
+            raise
+        except Exception:
+            log.exception("server failed")
+            raise
 
 
 def check_address(settings: Settings) -> None:
@@ -56,10 +76,20 @@ async def _serve(settings: Settings, start: Start) -> None:
     listening = listen(settings)
     async with start(settings) as platform:
         server = ApiServer(create_app(platform), settings)
+        log.info(
+            "server started",
+            extra={
+                "version": __version__,
+                "role": settings.role,
+                "host": settings.host,
+                "port": settings.port,
+            },
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(stop_on_signal, server)
             await server.serve(sockets=[listening])
             group.cancel_scope.cancel()
+        log.info("server stops")
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -95,7 +95,7 @@ class StreamAnswer:
                     raise  # a file cut short must not look whole: the connection breaks
                 known = as_yunhe_error(error)
                 if type(known) is YunheError:
-                    logger.exception("stream of request %s failed", request_id)
+                    logger.exception("stream failed")
                 last = event("problem", problem_of(known, request_id))
                 await send({"type": "http.response.body", "body": last, "more_body": True})
         self._whole = True

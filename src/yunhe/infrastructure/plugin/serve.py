@@ -2,7 +2,7 @@
 
 Environment: ``YUNHE_URL`` is the platform to register with (none: it is only served), ``YUNHE_PLUGIN_KEY`` the key for
 that, ``YUNHE_PLUGIN_INSTANCE`` this instance's name, ``YUNHE_PLUGIN_TOKEN`` the token callers must present (made anew
-unless given).
+unless given), ``YUNHE_LOG_LEVEL`` from which level on it logs (info).
 """
 
 import argparse
@@ -27,6 +27,8 @@ from yunhe.infrastructure.plugin.certificate import make_certificate
 from yunhe.infrastructure.plugin.registration import Announcement, PlatformLink
 from yunhe.infrastructure.plugin.server import PluginServer
 from yunhe.kernel.errors import InvalidInputError, YunheError
+from yunhe.observability.logs import logging_to
+from yunhe.observability.redaction import keep_out
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,6 @@ log = logging.getLogger(__name__)
 def serve_plugin(manifest_path: Path, make_kind: Callable[[], Kind] | None = None) -> int:
     """Serve the kind a manifest names, or *make_kind*'s; return the exit code once it has ended."""
     arguments = _arguments(manifest_path)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         manifest = read_manifest(arguments.manifest)
         kind = (make_kind or _entry(manifest))()
@@ -43,7 +43,9 @@ def serve_plugin(manifest_path: Path, make_kind: Callable[[], Kind] | None = Non
     except YunheError as error:
         sys.stderr.write(f"{error}\n" + "".join(f"  {field}\n" for field in error.fields))
         return 2
-    anyio.run(_serve, manifest, kind, arguments)
+    keep_out(os.environ.get("YUNHE_PLUGIN_KEY", ""))
+    with logging_to(None, level=os.environ.get("YUNHE_LOG_LEVEL") or "info"):
+        anyio.run(_serve, manifest, kind, arguments)
     return 0
 
 
@@ -88,6 +90,7 @@ async def _serve(manifest: Manifest, kind: Kind, arguments: argparse.Namespace) 
     key, certificate = (b"", b"") if over_socket else make_certificate()
     credentials = None if over_socket else grpc.ssl_server_credentials([(key, certificate)])
     token = os.environ.get("YUNHE_PLUGIN_TOKEN") or secrets.token_urlsafe(32)
+    keep_out(token)
     server = PluginServer(manifest, kind, token)
     async with server.running(arguments.listen, credentials) as address:
         announcement = Announcement(manifest, address, certificate.decode(), token)

@@ -18,7 +18,7 @@ class Role(StrEnum):
     MEMBER = "member"
     """Also runs, stops and resizes jobs, and sets secrets."""
     OPERATOR = "operator"
-    """Also manages pools and prices (on every project only)."""
+    """Also manages pools and prices, and reads metrics (on every project only)."""
     ADMIN = "admin"
     """Also manages members, users and keys."""
 
@@ -33,6 +33,7 @@ class Action(StrEnum):
     PRICES = "prices"
     MEMBERS = "members"
     AUDIT = "audit"
+    METRICS = "metrics"
 
 
 class Membership(msgspec.Struct, frozen=True):

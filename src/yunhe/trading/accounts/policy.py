@@ -11,6 +11,7 @@ NEEDS: dict[Action, Role] = {
     Action.SECRETS: Role.MEMBER,
     Action.POOLS: Role.OPERATOR,
     Action.PRICES: Role.OPERATOR,
+    Action.METRICS: Role.OPERATOR,
     Action.MEMBERS: Role.ADMIN,
     Action.AUDIT: Role.ADMIN,
 }

@@ -57,7 +57,7 @@ async def _refuse(socket: Socket, error: Exception) -> None:
     known = InvalidInputError("No request came in time.") if late else as_yunhe_error(error)
     request_id = request_id_of(socket.scope)
     if type(known) is YunheError:
-        logger.error("exec of request %s failed", request_id, exc_info=error)
+        logger.error("exec failed", exc_info=error)
     text = msgspec.json.encode({"problem": problem_of(known, request_id)}).decode()
     try:
         await socket.send_text(text)

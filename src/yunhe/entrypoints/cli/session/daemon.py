@@ -12,6 +12,7 @@ import msgspec
 from yunhe.entrypoints.client.transport import TransportError
 from yunhe.entrypoints.client.waiting import probe
 from yunhe.kernel.errors import ConflictError, YunheError
+from yunhe.runtime.settings import log_path
 
 START_PATIENCE_S = 60.0
 STOP_PATIENCE_S = 20.0
@@ -44,9 +45,8 @@ def start(home: Path, host: str, port: int, more: list[str]) -> RunningServer:
             f"Another server answers at {url}.",
             remedy=f"Use it with `yunhe login {url}`, or bring one up beside it with `yunhe up --port {port + 1}`.",
         )
-    command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", "--home", str(home)]
-    log = log_file(home)
-    with log.open("ab") as output:
+    command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", "--home", str(home), "--no-log-stderr"]
+    with _output_file(home).open("wb") as output:
         process = subprocess.Popen(
             [*command, "--host", host, "--port", str(port), *more],
             stdin=subprocess.DEVNULL,
@@ -62,13 +62,13 @@ def start(home: Path, host: str, port: int, more: list[str]) -> RunningServer:
 
 
 def await_ready(server: RunningServer, home: Path) -> None:
-    """Return once *server* is ready; raise with the end of its log if it dies or takes too long."""
-    log = log_file(home)
+    """Return once *server* is ready; raise with the end of what it wrote if it dies or takes too long."""
+    log = log_path(home)
     give_up = time.monotonic() + START_PATIENCE_S
     while time.monotonic() < give_up:
         if _birth(server.pid) != server.born:
             raise YunheError(
-                f"The server ended at once:\n{_tail(log)}",
+                f"The server ended at once:\n{_tail(_output_file(home))}",
                 remedy=f"Mend what it says, then `yunhe up` again. Its log is {log}.",
             )
         if answers(server.url):
@@ -100,16 +100,16 @@ def stop(home: Path) -> RunningServer | None:
         if time.monotonic() > give_up:
             raise YunheError(
                 f"The server (process {server.pid}) has not stopped within {STOP_PATIENCE_S:.0f} s.",
-                remedy=f"Look at {log_file(home)}; `kill -9 {server.pid}` ends it, jobs and data stay.",
+                remedy=f"Look at {log_path(home)}; `kill -9 {server.pid}` ends it, jobs and data stay.",
             )
         time.sleep(0.05)
     _pid_file(home).unlink(missing_ok=True)
     return server
 
 
-def log_file(home: Path) -> Path:
-    """Return where the server of *home* writes what it has to say."""
-    return home / "server.log"
+def _output_file(home: Path) -> Path:
+    """Return where the server of *home* writes what does not go through its log: why it cannot start, or crashed."""
+    return home / "server.out"
 
 
 def _pid_file(home: Path) -> Path:
@@ -117,7 +117,8 @@ def _pid_file(home: Path) -> Path:
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(f"    {line}" for line in text.splitlines()[-_TAIL_LINES:])
 
 
 def _birth(pid: int) -> str | None:

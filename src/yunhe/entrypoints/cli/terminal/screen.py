@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from yunhe.entrypoints.cli.terminal.tables import FittingTable
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
+from yunhe.runtime.settings import LogLevel
 
 PIPE_WIDTH = 160  # nobody looks: let nothing be cut off that fits a wide terminal
 SYMBOLS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£"}
@@ -32,6 +33,9 @@ class Format(StrEnum):
 
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="table, or json for programs.")]
 ProjectOption = Annotated[str, typer.Option("--project", "-p", help="Another project than the one in use.")]
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(envvar="YUNHE_LOG_LEVEL", help="From which level on the server logs.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 JobArgument = Annotated[
     str,

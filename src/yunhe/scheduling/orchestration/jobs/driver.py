@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 
 from yunhe.kernel.errors import DiskFullError, FencedError
 from yunhe.kernel.ids import AllocationId, JobId
+from yunhe.observability.context import log_ids
 from yunhe.observability.supervise import supervise
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
@@ -114,15 +115,17 @@ class Driver:
 
     async def _drive(self, job_id: JobId) -> None:
         drive = self._drives[job_id]
-        try:
-            while (held := await self._load(job_id, drive)) is not None:
-                if drive.allocation_id != held.allocation_id:
-                    self._leave(drive)
-                    self._follow(held, drive)
-                await self._step(held, drive)
-        finally:
-            del self._drives[job_id]
-            self._leave(drive)
+        with log_ids(job_id=job_id):
+            try:
+                while (held := await self._load(job_id, drive)) is not None:
+                    if drive.allocation_id != held.allocation_id:
+                        self._leave(drive)
+                        self._follow(held, drive)
+                    log.debug("step begins", extra={"state": held.state})
+                    await self._step(held, drive)
+            finally:
+                del self._drives[job_id]
+                self._leave(drive)
 
     async def _load(self, job_id: JobId, drive: DrivenJob) -> LeasedJob | None:
         """Return the job if its lease still stands and there is something to do."""
@@ -141,6 +144,10 @@ class Driver:
         drive.allocation_id, drive.pool_id = held.allocation_id, held.pool_id
         drive.begun_at_look = self._watcher.looks_begun(held.pool_id)
         drive.metered_at = self._means.clock()
+        log.info(
+            "attempt is driven",
+            extra={"attempt": held.number, "pool": held.pool_id, "node": held.node_id, "state": held.state},
+        )
         self._jobs_of[held.allocation_id] = held.job_id
         if self._tasks is not None:
             self._watcher.want(self._tasks, held.pool_id)
@@ -155,12 +162,12 @@ class Driver:
         try:
             await self._steps[held.state](held, drive)
         except FencedError:
-            log.info("lease has passed to another holder", extra={"job": held.job_id})
+            log.info("lease has passed to another holder")
             await drive.wait(RETRY_S)
         except DiskFullError as error:
-            log.warning("step waits for room", extra={"job": held.job_id, "problem": str(error)})
+            log.warning("step waits for room", extra={"problem": str(error)})
             await drive.wait(SLOW_RETRY_S)
         except Exception:
             # The row is as it was: the same step is tried again.
-            log.exception("step failed, will be repeated", extra={"job": held.job_id, "state": held.state})
+            log.exception("step failed, will be repeated", extra={"state": held.state})
             await drive.wait(SLOW_RETRY_S)

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import sqlalchemy as sa
+from prometheus_client import Counter, Histogram
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.model import Meters
@@ -18,6 +19,7 @@ from yunhe.kernel.clock import Clock
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, new_id
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.observability.failpoints import failpoint
+from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.decide import decide_in, place_in
 from yunhe.scheduling.decision.model import Placed, Waiting
@@ -36,6 +38,19 @@ PAGE = 500
 PLACED_PER_CYCLE = 200
 
 log = logging.getLogger(__name__)
+
+_CYCLE = Histogram(
+    "yunhe_placement_cycle_seconds",
+    "How long one pass over the pending jobs takes.",
+    registry=REGISTRY,
+    buckets=FINE_BUCKETS_S,
+)
+_DECISIONS = Counter(
+    "yunhe_placement_decisions_total",
+    "Jobs placed, shapes of jobs that wait, and placements that came after the room had gone to others.",
+    ["outcome"],
+    registry=REGISTRY,
+)
 
 Taken = Callable[[JobId, int], None]
 """Told of each job this process has placed, with the token of its lease."""
@@ -108,8 +123,9 @@ class Placer:
         while True:
             self._woken = anyio.Event()
             began = anyio.current_time()
-            if await self.cycle() < PLACED_PER_CYCLE:
-                took_s = anyio.current_time() - began
+            placed = await self.cycle()
+            took_s = anyio.current_time() - began
+            if placed < PLACED_PER_CYCLE:
                 with anyio.move_on_after(TICK_S):
                     await self._woken.wait()
                     await anyio.sleep(max(GATHER_S, took_s))  # at most half of the time goes into placing
@@ -118,6 +134,10 @@ class Placer:
         """Go through the pending jobs once, and return how many were placed."""
         if not await self._database.read(_anything_pending):
             return 0
+        with _CYCLE.time():
+            return await self._place_pending()
+
+    async def _place_pending(self) -> int:
         promised, knew = await self._database.read(store.known)
         sitting = PlacementRound(await self._perception.snapshot(promised), promised, knew)
         sitting.learn_from(self._before)
@@ -133,11 +153,14 @@ class Placer:
             # Judging is pure and may take a while: in a thread it holds up nobody.
             await anyio.to_thread.run_sync(sitting.judge, page)
         if sitting.waiting:
+            _DECISIONS.labels("waiting").inc(len(sitting.waiting))
             await self._explain(sitting.waiting)
         if sitting.placed:
             failpoint("place-before-commit")
             taken = await self._database.write(lambda c: self._write(c, sitting), uses_reserve=False)
             failpoint("place-after-commit")
+            _DECISIONS.labels("placed").inc(len(taken))
+            _DECISIONS.labels("conflict").inc(len(sitting.placed) - len(taken))
             for job_id, token in taken:
                 self._taken(job_id, token)
         return len(sitting.placed)

@@ -309,7 +309,7 @@ class Steps:
             try:
                 await collect.bring_logs(self._means.database, self._means.plugins, held)
             except PoolUnreachableError:
-                log.info("log waits on the pool", extra={"job": held.job_id})
+                log.info("log waits on the pool")
 
     async def finish(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Bring everything home, then write the end, the last meter reading and what follows in one transaction."""
@@ -325,7 +325,7 @@ class Steps:
         except FencedError:
             raise
         except YunheError as error:
-            log.warning("log or outputs are lost", extra={"job": held.job_id, "problem": str(error)})
+            log.warning("log or outputs are lost", extra={"problem": str(error)})
         now = self._means.clock()
         attempt = _attempted(held)
         state = first_state(attempt)
@@ -341,6 +341,10 @@ class Steps:
 
         await self._means.database.write(write)
         failpoint("final-after-commit")
+        log.info(
+            "attempt ended",
+            extra={"attempt": held.number, "ending": held.ending, "exit_code": held.exit_code},
+        )
         self._means.notices.poke()
         self._means.room_freed()
 

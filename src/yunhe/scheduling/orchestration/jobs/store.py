@@ -164,6 +164,13 @@ def known(connection: Connection) -> tuple[dict[NodeId, Resources], int]:
     return promised(connection), outbox.newest(connection)
 
 
+def count_by_state(connection: Connection) -> dict[str, float]:
+    """Return how many jobs are in each state."""
+    counted = sa.select(JOBS.c.state, sa.func.count().label("jobs")).group_by(JOBS.c.state)
+    found = {row.state: row.jobs for row in connection.execute(counted)}
+    return {state.value: found.get(state, 0) for state in JobState}
+
+
 def meter(connection: Connection, held: LeasedJob, meters: Meters, now: float, *, final: bool) -> None:
     """Append a meter reading: what is billed."""
     demand = held.order.demand

@@ -10,6 +10,7 @@ from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.model import Observed
 from yunhe.kernel.errors import NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.observability.context import log_ids
 
 WAIT_S = 15.0
 RETRY_S = 1.0
@@ -36,7 +37,8 @@ class Watcher:
         self._wanted[pool_id] = self._wanted.get(pool_id, 0) + 1
         if pool_id not in self._watched:  # a watch that is not wanted any more goes on until its look is over
             self._watched.add(pool_id)
-            tasks.start_soon(self._watch, pool_id)
+            with log_ids():  # it serves every job on the pool, not only the one that is driven here
+                tasks.start_soon(self._watch, pool_id)
 
     def unwant(self, pool_id: PoolId) -> None:
         """Stop wanting a pool; the last one to do so ends the watch."""

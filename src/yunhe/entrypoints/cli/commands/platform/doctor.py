@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 import typer
+from rich.markup import escape
 
 from yunhe import __version__
 from yunhe.control.plugins.model import PoolState
-from yunhe.entrypoints.cli.session import daemon
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import Context, config_path, current_context
 from yunhe.entrypoints.cli.terminal.screen import Format, OutputOption, PlainApp, out, print_json
@@ -22,12 +22,15 @@ from yunhe.entrypoints.client.transport import TransportError
 from yunhe.entrypoints.client.waiting import probe
 from yunhe.entrypoints.wire import Readiness
 from yunhe.kernel.errors import YunheError
-from yunhe.runtime.settings import default_home
+from yunhe.observability.log_file import last_errors, log_files
+from yunhe.runtime.settings import default_home, log_path
 
 app = PlainApp()
 
 LEAST_FREE_GIB = 1.0
 MOST_SKEW_S = 5.0
+ERRORS_SHOWN = 3
+ERROR_CHARACTERS = 200
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ def doctor(*, output: OutputOption = Format.TABLE) -> None:
         findings.append(finding)
         if output is Format.TABLE:
             mark = "[green]✓[/green]" if finding.ok else "[red]✗[/red]"
-            out().print(f" {mark} {finding.check:<9} {finding.detail}")
+            out().print(f" {mark} {finding.check:<9} {escape(finding.detail)}")
             if not finding.ok:
                 out().print(f"             → {finding.remedy}")
     if output is Format.JSON:
@@ -63,6 +66,7 @@ def _findings() -> Iterator[Finding]:
     yield Finding("yunhe", True, f"{__version__}, Python {sys.version.split()[0]}")
     yield _disk(default_home())
     yield _ssh()
+    yield from _log(log_path(default_home()))
     yield from _config(config_path())
     try:
         context = current_context()
@@ -88,6 +92,17 @@ def _ssh() -> Finding:
     return Finding("ssh", path is not None, path or "there is no ssh on the PATH", remedy)
 
 
+def _log(path: Path) -> Iterator[Finding]:
+    """Tell where this machine's server logs, and its last errors; those of the past are no fault of today."""
+    files = log_files(path)
+    if files:
+        size_mib = sum(file.stat().st_size for file in files) / 1024**2
+        count, last = last_errors(path, ERRORS_SHOWN)
+        lines = [f"{path}, {size_mib:.1f} MiB, {count or 'no'} error{'' if count == 1 else 's'}"]
+        lines += [f"{error.time}  {error.sentence[:ERROR_CHARACTERS]}" for error in last]
+        yield Finding("log", True, "\n             ".join(lines))
+
+
 def _config(path: Path) -> Iterator[Finding]:
     if path.exists():
         private = not stat.S_IMODE(path.stat().st_mode) & 0o077
@@ -102,9 +117,8 @@ def _server(context: Context) -> tuple[bool, list[Finding]]:
     except (TransportError, OSError) as error:
         return False, [Finding("server", False, f"{context.url} does not answer: {error}", remedy)]
     ready = answer.status == 200
-    log = daemon.log_file(default_home())
     state = "ready" if ready else f"not ready: {answer.body.decode(errors='replace')[:200]}"
-    findings = [Finding("server", ready, f"{context.url} {state}", f"Look at {log}.")]
+    findings = [Finding("server", ready, f"{context.url} {state}", f"Look at {log_path(default_home())}.")]
     if ready:
         states = set(msgspec.json.decode(answer.body, type=Readiness).modules.values()) - {"ready"}
         findings += [Finding("server", False, state, "Free some space on its disk.") for state in states]

@@ -5,9 +5,16 @@ from typing import Annotated
 
 import typer
 
-from yunhe.entrypoints.cli.terminal.screen import PlainApp
+from yunhe.entrypoints.cli.terminal.screen import LogLevelOption, PlainApp
 from yunhe.kernel.units import MIB
-from yunhe.runtime.settings import DEFAULT_PORT, DEFAULT_RESERVE_MIB, ProcessRole, Settings, default_home
+from yunhe.runtime.settings import (
+    DEFAULT_PORT,
+    DEFAULT_RESERVE_MIB,
+    LogLevel,
+    ProcessRole,
+    Settings,
+    default_home,
+)
 
 app = PlainApp()
 
@@ -37,8 +44,12 @@ def serve(  # noqa: PLR0913 - each is an option
             help="Room on SQLite's disk that new jobs must leave to those that have begun.",
         ),
     ] = DEFAULT_RESERVE_MIB,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_stderr: Annotated[bool, typer.Option(help="Log to standard error too, not only to the file.")] = True,
 ) -> None:
     """Run a server process in the foreground, until SIGTERM or Ctrl-C. Jobs go on without it.
+
+    Its log is server.log in the home, as JSON lines; on a terminal it is shown as text.
 
     Examples:
       yunhe serve
@@ -57,5 +68,7 @@ def serve(  # noqa: PLR0913 - each is an option
             tls_certificate=tls_certificate,
             tls_key=tls_key,
             reserve_bytes=reserve_mib * MIB,
+            log_level=log_level,
+            log_stderr=log_stderr,
         )
     )

@@ -12,13 +12,13 @@ from yunhe.entrypoints.cli.session import daemon
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import LOCAL, Context, load_config, save_config
 from yunhe.entrypoints.cli.terminal.follow import exit_code, final_cost, follow
-from yunhe.entrypoints.cli.terminal.screen import PlainApp, amount, err, hints, spinner
+from yunhe.entrypoints.cli.terminal.screen import LogLevelOption, PlainApp, amount, err, hints, spinner
 from yunhe.entrypoints.cli.views.jobs import cost_text, used_text
 from yunhe.entrypoints.cli.views.pools import total
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError
 from yunhe.kernel.units import show_duration
-from yunhe.runtime.settings import DEFAULT_PORT, default_home
+from yunhe.runtime.settings import DEFAULT_PORT, LogLevel, default_home
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
@@ -42,6 +42,7 @@ def up(
     agent_root: Annotated[
         str, typer.Option(help="Where this machine's agent keeps jobs while they run.")
     ] = "",
+    log_level: LogLevelOption = LogLevel.INFO,
     sample: Annotated[bool, typer.Option(help="Run the sample job.")] = True,
 ) -> None:
     """Bring up a platform on this machine: a server, this machine as its pool, a key, and a sample job.
@@ -56,7 +57,8 @@ def up(
     server = daemon.running(home)
     if server is None:
         with spinner("starting the server"):
-            server = daemon.start(home, "127.0.0.1", port, ["--database", database] if database else [])
+            more = ["--log-level", log_level, *(["--database", database] if database else [])]
+            server = daemon.start(home, "127.0.0.1", port, more)
     elif not daemon.answers(server.url):
         with spinner("waiting for the server"):
             daemon.await_ready(server, home)
