@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import anyio
 
@@ -73,6 +73,9 @@ class Plan(NamedTuple):
 class Campaign:
     """A platform under attack."""
 
+    pools: tuple[str, ...] = POOLS
+    pool_options: ClassVar[dict[str, str]] = {"cpus": "1.5", "memory": "4GB"}
+
     def __init__(self, base: Path, plan: Plan, database_url: str) -> None:
         self.plan = plan
         self.base = base
@@ -81,7 +84,7 @@ class Campaign:
         self.lines = base / "lines"
         self.lines.mkdir()
         self.lines.chmod(0o777)  # every project's user writes here
-        self.roots = {name: base / name for name in POOLS}
+        self.roots = {name: base / name for name in self.pools}
         self.marks = Marks(base / "marks", [*FAILPOINTS, *map(_frozen, plan.freezes)])
         self._url = ""
         self.servers = self._servers(several=bool(database_url))
@@ -119,8 +122,8 @@ class Campaign:
                     self.marks.arm(name)
             for server in self.servers:
                 tasks.start_soon(server.run)
-            async with self._connected():
-                await self._add_pools()
+            async with self.connected():
+                await self.add_pools()
                 archive = await self._upload()
                 async with anyio.create_task_group() as attack:
                     attack.start_soon(self._arm)
@@ -128,7 +131,7 @@ class Campaign:
                     attack.start_soon(self._freeze)
                     attack.start_soon(self._attend)
                     await self._submit(archive)
-                await self._settle()
+                await self.settle()
             async with anyio.create_task_group() as stopping:
                 for server in self.servers:
                     stopping.start_soon(server.stop)
@@ -137,7 +140,7 @@ class Campaign:
     # Setting up
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[None]:
+    async def connected(self) -> AsyncGenerator[None]:
         """Hold a client with the first key, once it is one that opens."""
         while not await self._key_opens():
             await anyio.sleep(0.1)
@@ -158,7 +161,7 @@ class Campaign:
                 return False
         return True
 
-    async def _persist(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    async def persist(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
         """Make a call that is safe to repeat until it is answered: its server may be dead just now."""
         assert self._client is not None
         while True:
@@ -167,26 +170,26 @@ class Campaign:
             except ServerUnreachableError:
                 await anyio.sleep(0.1)
 
-    async def _add_pools(self) -> None:
+    async def add_pools(self) -> None:
         for name, root in self.roots.items():
             spec = PoolSpec(
                 name=name,
                 kind="local",
-                options={"root": str(root), "cpus": "1.5", "memory": "4GB"},
+                options={"root": str(root), **self.pool_options},
                 prices=Prices(cpu_core_hour_micros=50_000, memory_gib_hour_micros=10_000),
             )
 
             async def add(client: AsyncClient, spec: PoolSpec = spec) -> bool:
                 return any([isinstance(step, Pool) async for step in client.add_pool(spec)])
 
-            while not await self._persist(add):
+            while not await self.persist(add):
                 await anyio.sleep(0.1)
 
     async def _upload(self) -> BlobId:
         folder = self.base / "data"
         folder.mkdir()
         (folder / "word").write_text(f"{workload.WORD}\n")
-        return await self._persist(lambda client: client.upload_directory("default", folder))
+        return await self.persist(lambda client: client.upload_directory("default", folder))
 
     # Working
 
@@ -201,7 +204,7 @@ class Campaign:
             seconds = self._random.uniform(0.1, 1.5)
             wanted = workload.submission(number, self.lines, archive, seconds)
             key = f"campaign-{number}"
-            job = await self._persist(lambda client, w=wanted, k=key: client.submit(w, idempotency_key=k))
+            job = await self.persist(lambda client, w=wanted, k=key: client.submit(w, idempotency_key=k))
             self.jobs[job.id] = job
             self.submitted += 1
 
@@ -218,7 +221,7 @@ class Campaign:
         """Look at the jobs; stop and resize those that are for it; until all have ended."""
         async with anyio.create_task_group() as asking:
             while self.finished < self.submitted or self.submitted < self.plan.jobs or not self._all_fired():
-                for job in await self._persist(_all_jobs):
+                for job in await self.persist(all_jobs):
                     self.jobs[job.id] = job
                     kind = workload.kind_of(int(job.name.partition("-")[2]))
                     if job.state is JobState.RUNNING and job.id not in self._asked:
@@ -231,11 +234,11 @@ class Campaign:
                 await anyio.sleep(LOOK_EVERY_S)
 
     async def _stop(self, job: Job) -> None:
-        await self._persist(lambda client: client.stop(job.id))
+        await self.persist(lambda client: client.stop(job.id))
 
     async def _resize(self, job: Job) -> None:
         try:
-            await self._persist(lambda client: client.resize(job.id, workload.GROWN))
+            await self.persist(lambda client: client.resize(job.id, workload.GROWN))
         except (ConflictError, UnsupportedError, PoolUnreachableError):
             return  # it ended first, or its pool is away just now
 
@@ -292,12 +295,12 @@ class Campaign:
 
     # Ending
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         """Leave the platform in peace until nothing is left to do, or what is left stays."""
         with anyio.move_on_after(60.0):
             while any(agent_processes.left_behind(root) for root in self.roots.values()):
                 await anyio.sleep(LOOK_EVERY_S)
-        for job in await self._persist(_all_jobs):
+        for job in await self.persist(all_jobs):
             self.jobs[job.id] = job
         await anyio.sleep(2.0)  # the biller reads twice a second
 
@@ -311,6 +314,8 @@ class Campaign:
         )
 
 
+C = TypeVar("C", bound=Campaign)
+
 _FOUND: dict[str, Callable[[Path], list[int]]] = {
     "daemon": agent_processes.daemon,
     "spawner": agent_processes.spawner,
@@ -320,11 +325,13 @@ _FOUND: dict[str, Callable[[Path], list[int]]] = {
 
 
 @contextmanager
-def campaign(plan: Plan, database_url: str = "") -> Generator[Campaign]:
+def campaign(
+    plan: Plan, database_url: str = "", kind: Callable[[Path, Plan, str], C] = Campaign
+) -> Generator[C]:
     """Prepare a campaign below a folder that projects' users can pass through; one that fails leaves it for a look."""
     base = Path(tempfile.mkdtemp(prefix="yunhe-faults-"))
     base.chmod(0o711)
-    prepared = Campaign(base, plan, database_url)
+    prepared = kind(base, plan, database_url)
     try:
         yield prepared
     finally:
@@ -338,7 +345,7 @@ def _frozen(name: str) -> str:
     return f"{name}:stop"
 
 
-async def _all_jobs(client: AsyncClient) -> list[Job]:
+async def all_jobs(client: AsyncClient) -> list[Job]:
     return [job async for job in client.jobs()]
 
 

@@ -28,6 +28,7 @@ class Server:
         self._command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", *arguments]
         self._environment = {**os.environ, **environment}
         self._stopping = False
+        self._away = False
 
     async def run(self) -> None:
         """Keep it running until it has been told to stop and has."""
@@ -38,6 +39,8 @@ class Server:
             else:
                 self.deaths.append(status)
                 await anyio.sleep(PAUSE_S)
+                while self._away:
+                    await anyio.sleep(PAUSE_S)
 
     async def _live_once(self) -> int:
         with self.log.open("ab") as log:
@@ -65,6 +68,13 @@ class Server:
             return False
         os.kill(self.pid, signal.SIGKILL)
         return True
+
+    async def be_away(self, seconds: float) -> None:
+        """Kill it, and have it started again only after *seconds*."""
+        self._away = True
+        self.kill()
+        await anyio.sleep(seconds)
+        self._away = False
 
     def is_frozen(self) -> bool:
         """Return whether it stands still, after a failpoint has stopped it."""

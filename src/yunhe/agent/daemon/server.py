@@ -17,7 +17,7 @@ from yunhe.agent.daemon.upgrade import receive_agent
 from yunhe.agent.files.transfer import FileTransfers
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES, Decoder, Frame, encode
-from yunhe.agent.protocol.refusals import INTERNAL, INVALID, RESTARTING, TOO_LARGE, Refusal, refusal_of
+from yunhe.agent.protocol.refusals import BUSY, INTERNAL, INVALID, RESTARTING, Refusal, refusal_of
 from yunhe.agent.protocol.shapes import SHAPES, Check, check_body
 from yunhe.agent.runs.logs import end_of_log, read_log
 from yunhe.agent.runs.node import POWERS, AgentNode
@@ -271,7 +271,7 @@ class AgentConnection:
         call = Call(number, frame.header["verb"], frame.header.get("body", {}), self._send)
         if len(self._calls) >= MAX_CALLS:
             self._crew.start(
-                call.refuse(Refusal(TOO_LARGE, f"More than {MAX_CALLS} requests are under way."))
+                call.refuse(Refusal(BUSY, f"{MAX_CALLS} requests are under way.", remedy="Ask again later."))
             )
             return
         self._calls[number] = (call, self._crew.start(self._run_call(call)))

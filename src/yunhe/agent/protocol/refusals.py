@@ -13,7 +13,7 @@ UNSUPPORTED = "unsupported"
 FENCED = "fenced"
 DISK_FULL = "disk-full"
 FORBIDDEN = "forbidden"
-RESTARTING = "pool-unreachable"
+RESTARTING = BUSY = "pool-unreachable"
 INTERNAL = "internal"
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

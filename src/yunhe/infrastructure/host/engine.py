@@ -108,15 +108,19 @@ class HostEngine:
         """Return every allocation still known, waiting for news if asked to."""
         link = await self._link()
         seen: list[Observed] = []
-        body = {"beyond": beyond, "wait_s": wait_s}
-        with anyio.move_on_after(wait_s + self._request_within_s):
-            async for frame in link.stream("observe", body, quiet_s=wait_s + self._request_within_s):
-                if "part" in frame.header:
+        within_s = wait_s + self._request_within_s
+        exchange = link.exchange("observe", {"beyond": beyond, "wait_s": wait_s})
+        try:
+            await exchange.take_turn()
+            with anyio.move_on_after(within_s):
+                await exchange.begin()
+                while "part" in (frame := await exchange.next(within_s)).header:
                     seen += msgspec.convert(frame.header["part"]["allocations"], list[Observed])
-                else:
-                    answer = frame.header["ok"]
-                    notices = tuple(answer["notices"])
-                    return Observation(version=answer["version"], allocations=tuple(seen), notices=notices)
+                answer = frame.header["ok"]
+                notices = tuple(answer["notices"])
+                return Observation(version=answer["version"], allocations=tuple(seen), notices=notices)
+        finally:
+            await exchange.leave()
         await link.close()
         raise PoolUnreachableError("The agent did not answer observe in time.")
 

@@ -24,6 +24,16 @@ END_WITHIN_S = 2.0
 
 Body = dict[str, Any]
 
+REQUESTS, TRANSFERS, SESSIONS = 64, 48, 112
+"""How many calls of each kind may be under way on one link; more wait for their turn here.
+
+Together they stay below the number at which an agent refuses (``MAX_CALLS``), with some to spare for calls that we have
+left and the agent has yet to. Each kind has its own, so that neither long transfers nor open sessions hold up a command.
+"""
+SESSION_WITHIN_S = 10.0
+"""How long a session waits for its turn: others may stay open for days."""
+_TRANSFERS = frozenset({"logs", "usage", "get_archive", "put_archive", "upgrade"})
+
 
 class _Slot:
     """What has come for one request."""
@@ -51,6 +61,9 @@ class AgentLink:
         self._reading = False
         self._sending = anyio.Lock()
         self._broken: str | None = None
+        self._requests = anyio.Semaphore(REQUESTS)
+        self._transfers = anyio.Semaphore(TRANSFERS)
+        self._sessions = anyio.Semaphore(SESSIONS)
 
     @property
     def broken(self) -> bool:
@@ -60,12 +73,13 @@ class AgentLink:
     async def request(self, verb: str, body: Body, *, timeout_s: float) -> Body:
         """Send a request and return its answer."""
         exchange = self.exchange(verb, body)
-        with anyio.move_on_after(timeout_s):
-            try:
+        try:
+            await exchange.take_turn()
+            with anyio.move_on_after(timeout_s):
                 await exchange.begin()
                 return await exchange.answer()
-            finally:
-                await exchange.leave()
+        finally:
+            await exchange.leave()
         await self.close()
         raise PoolUnreachableError(
             f"The agent did not answer {verb} within {timeout_s:g} s.",
@@ -103,6 +117,19 @@ class AgentLink:
         self._words.close()
 
     # For exchanges
+
+    async def take_turn(self, verb: str, body: Body) -> anyio.Semaphore:
+        """Wait until there is room for one more call of its kind; return what to release after it."""
+        if verb == "exec" or body.get("follow") or body.get("wait_s"):
+            with anyio.move_on_after(SESSION_WITHIN_S):
+                await self._sessions.acquire()
+                return self._sessions
+            raise PoolUnreachableError(
+                f"{SESSIONS} commands and followed logs are open on this host.", remedy="Close some of them."
+            )
+        turn = self._transfers if verb in _TRANSFERS else self._requests
+        await turn.acquire()
+        return turn
 
     def open_slot(self, slot: _Slot) -> None:
         """Let frames come for *slot*."""
@@ -188,9 +215,16 @@ class Exchange:
         self._body = body
         self._used = 0
         self._answered = False
+        self._turn: anyio.Semaphore | None = None
+
+    async def take_turn(self) -> None:
+        """Wait until the agent has room for the request."""
+        if self._turn is None:
+            self._turn = await self._link.take_turn(self._verb, self._body)
 
     async def begin(self) -> None:
-        """Send the request."""
+        """Send the request, when it is its turn."""
+        await self.take_turn()
         self._link.open_slot(self._slot)
         await self._link.send({"id": self._slot.number, "verb": self._verb, "body": self._body})
 
@@ -255,6 +289,15 @@ class Exchange:
 
     async def leave(self) -> None:
         """Let go of the request; the agent need not go on with it."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        try:
+            await self._cancel()
+        finally:
+            turn.release()
+
+    async def _cancel(self) -> None:
         if self._link.drop_slot(self._slot) and not self._answered:
             with anyio.CancelScope(shield=True):
                 try:

@@ -256,10 +256,7 @@ class OrchestrationService:
         """Yield the gzip-compressed tar of what the job left as outputs."""
         job = await self.job(job_id)
         if job.outputs_blob is None:
-            raise NotFoundError(
-                f"Job {job_id} has left no outputs.",
-                remedy="Name them under outputs: in the task; while it runs, use yunhe cp for any file.",
-            )
+            raise _no_outputs(job)
         async for chunk in self._blobs.chunks(job.outputs_blob):
             yield chunk
 
@@ -293,6 +290,23 @@ class OrchestrationService:
                 remedy="Its outputs and log stay: yunhe cp, yunhe logs.",
             )
         return job, job.attempts[-1]
+
+
+def _no_outputs(job: Job) -> NotFoundError:
+    """Say why there is nothing to fetch: not yet, lost, or never declared."""
+    if job.outputs_lost:
+        return NotFoundError(
+            f"The outputs of job {job.id} are lost: {job.outputs_lost}", remedy="Run it again."
+        )
+    if job.state is JobState.FINISHING:
+        return NotFoundError(
+            f"The outputs of job {job.id} are not here yet: {job.reason or 'they are being fetched'}",
+            remedy="Ask again when it has ended.",
+        )
+    return NotFoundError(
+        f"Job {job.id} has left no outputs.",
+        remedy="Name them under outputs: in the task; while it runs, use yunhe cp for any file.",
+    )
 
 
 def _resize_state(connection: Connection, job_id: JobId) -> tuple[bool, str]:

@@ -93,7 +93,14 @@ class Rig:
         checks = [c async for c in self.plugins.add(PoolSpec(name=name, kind="fake", target=name))]
         assert all(check.ok for check in checks)
 
-    async def submit(self, script: str, *, retries: int = 0, mounts: tuple[Mount, ...] = ()) -> JobId:
+    async def submit(
+        self,
+        script: str,
+        *,
+        retries: int = 0,
+        mounts: tuple[Mount, ...] = (),
+        outputs: tuple[str, ...] = (),
+    ) -> JobId:
         now = system_clock()
         demand = Demand(
             job_id=JobId(new_id("job", now)),
@@ -107,6 +114,7 @@ class Rig:
             steps=(Step(name="run", script=script),),
             retries=retries,
             mounts=mounts,
+            outputs=outputs,
         )
         (job,) = await self.database.write(lambda c: store.insert_jobs(c, (order,), now))
         return job.id

@@ -26,6 +26,9 @@ COLOURS = {
     JobState.PENDING: "yellow",
 }
 
+WELL = {JobState.STARTING, JobState.RUNNING, JobState.STOPPING, JobState.SUCCEEDED, JobState.STOPPED}
+"""States that need no word of explanation, unless something is lost."""
+
 
 def jobs_table(jobs: Sequence[Job], *, now: float) -> FittingTable:
     """Return the list of jobs, newest first."""
@@ -51,7 +54,12 @@ def jobs_table(jobs: Sequence[Job], *, now: float) -> FittingTable:
 
 def _note(job: Job) -> str:
     """Return why a job waits or did not end well, in as many words as fit; ``explain`` and ``logs`` say more."""
-    return job.reason if job.state in {JobState.PENDING, JobState.FAILED, JobState.UNKNOWN} else ""
+    return "" if job.state in WELL and not is_lost(job) else job.reason
+
+
+def is_lost(job: Job) -> bool:
+    """Return whether outputs or some of the log of a job's last attempt can never be had."""
+    return bool(job.attempts) and bool(job.attempts[-1].outputs_lost or job.attempts[-1].log_lost)
 
 
 def asked(job: Job) -> Resources:
@@ -90,7 +98,7 @@ def ending(job: Job, report: CostReport) -> RenderableType:
     line = Text(f"{'✓' if good else '✗'} {job.state}", style="bold green" if good else "bold red")
     line.append(f" in {show_duration(ran)}   {used_text(job)}", style="default not bold")
     parts: list[RenderableType] = [line]
-    if not good and (job.reason or job.exit_code):
+    if job.reason or (not good and job.exit_code):
         parts.append(Text(f"  {job.reason or f'exit code {job.exit_code}'}"))
     parts += [Text(f"  {cost_text(report)}"), hints(_after(job))]
     return Group(*parts)

@@ -1,18 +1,22 @@
 """Bringing home what an allocation leaves: its output, its files, and letting its pool forget it."""
 
 import logging
+from collections import defaultdict
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 import anyio
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.interface import Plugins
+from yunhe.control.plugins.model import Ending
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
+from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
@@ -22,6 +26,8 @@ from yunhe.storage.database import AnyRow, Database
 PIECE_BYTES = 256 * 1024
 LOG_ON_RESERVE_BYTES = 1024 * 1024
 """On a full disk the end of a job brings as much of its output home; more waits on the pool."""
+FETCHES_AT_ONCE = 16
+"""From one pool, by one worker: the rest waits here for its turn, and not at the pool."""
 RELEASE_BATCH = 50
 RELEASE_EVERY_S = 2.0
 RELEASE_RETRY_S = 10.0
@@ -29,44 +35,102 @@ RELEASE_RETRY_S = 10.0
 log = logging.getLogger(__name__)
 
 
-async def bring_logs(database: Database, plugins: Plugins, held: LeasedJob) -> None:
-    """Keep the output that has come since the last time."""
-    if not held.launched:
-        return
-    start, pending = held.log_bytes, bytearray()
-    try:
-        async for chunk in plugins.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
+class Home(NamedTuple):
+    """What has come of bringing an attempt's log and outputs home; what is lost is told with the reason."""
+
+    log_lost: str = ""
+    outputs_lost: str = ""
+
+    def __str__(self) -> str:
+        told = {"its outputs are lost": self.outputs_lost, "some of its log is lost": self.log_lost}
+        return "; ".join(f"{what}: {why}" for what, why in told.items() if why)
+
+
+class Fetcher:
+    """Brings logs and outputs home, a few at a time from each pool; whoever ended first is first."""
+
+    def __init__(self, database: Database, plugins: Plugins) -> None:
+        self._database = database
+        self._plugins = plugins
+        self._turns: defaultdict[PoolId, anyio.Semaphore] = defaultdict(
+            lambda: anyio.Semaphore(FETCHES_AT_ONCE)
+        )
+
+    async def bring_home(self, held: LeasedJob, *, log_bytes: int = 0) -> Home:
+        """Keep everything an ended attempt left, and return what is lost of it.
+
+        Lost is what the pool no longer has (``NotFoundError``) or what was given up on request. Any other error is
+        raised: the pool still keeps the files, and the caller tries again later. *log_bytes* is how much output the
+        pool counted.
+        """
+        if not held.launched:
+            return Home()
+        async with self._turns[held.pool_id]:
+            log_lost = await _lost(held, self._bring_whole_log(held, log_bytes))
+            failpoint("finish-after-logs")
+            outputs_lost = await _lost(held, self._bring_outputs(held))
+            failpoint("finish-after-outputs")
+        return Home(log_lost, outputs_lost)
+
+    async def _bring_whole_log(self, held: LeasedJob, log_bytes: int) -> str:
+        end = await self.bring_log(held)
+        return f"The pool counted {log_bytes} bytes and has kept {end}." if end < log_bytes else ""
+
+    async def bring_log(self, held: LeasedJob) -> int:
+        """Keep the output that has come since the last time; return where it ends."""
+        start, pending = held.log_bytes, bytearray()
+        async for chunk in self._plugins.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
             if not pending:
                 start = chunk.offset  # beyond what was asked for where the pool has dropped its oldest output
             pending += chunk.data
             if len(pending) >= PIECE_BYTES:
-                await _keep(database, held, start, bytes(pending))
+                await self._keep(held, start, bytes(pending))
                 start += len(pending)
                 pending.clear()
-    except NotFoundError:
-        log.info("the pool has no output of it", extra={"allocation": held.allocation_id})
-    if pending:
-        await _keep(database, held, start, bytes(pending))
+        if pending:
+            await self._keep(held, start, bytes(pending))
+        return start + len(pending)
+
+    async def _keep(self, held: LeasedJob, start: int, data: bytes) -> None:
+        small = start + len(data) <= LOG_ON_RESERVE_BYTES
+        await self._database.write(
+            lambda connection: store.append_log(connection, held, start, data),
+            uses_reserve=small and held.state is JobState.FINISHING,
+        )
+
+    async def _bring_outputs(self, held: LeasedJob) -> str:
+        """Keep the files the job declared as outputs, once."""
+        if held.order.outputs and held.outputs_blob is None:
+            blob_id = await self._plugins.collect(held.pool_id, held.allocation_id, held.order.outputs)
+            failpoint("outputs-before-record")
+            await self._database.write(
+                lambda connection: leases.apply(
+                    connection, JOBS, held.job_id, held.token, outputs_blob=blob_id
+                )
+            )
+        return ""
 
 
-async def _keep(database: Database, held: LeasedJob, start: int, data: bytes) -> None:
-    small = start + len(data) <= LOG_ON_RESERVE_BYTES
-    await database.write(
-        lambda connection: store.append_log(connection, held, start, data),
-        uses_reserve=small and held.state is JobState.FINISHING,
-    )
+def is_given_up(held: LeasedJob) -> bool:
+    """Return whether somebody asked to stop what had ended by itself: that can only mean the wait for its files."""
+    return held.stop_requested and held.ending != Ending.STOPPED
 
 
-async def bring_outputs(database: Database, plugins: Plugins, held: LeasedJob) -> LeasedJob:
-    """Keep the files the job declared as outputs, once."""
-    if not held.launched or not held.order.outputs or held.outputs_blob is not None:
-        return held
-    blob_id = await plugins.collect(held.pool_id, held.allocation_id, held.order.outputs)
-    failpoint("outputs-before-record")
-    await database.write(
-        lambda connection: leases.apply(connection, JOBS, held.job_id, held.token, outputs_blob=blob_id)
-    )
-    return msgspec.structs.replace(held, outputs_blob=blob_id)
+async def _lost(held: LeasedJob, bring: Coroutine[Any, Any, str]) -> str:
+    """Return why what is brought is lost, or nothing; raise what may be over when it is tried again."""
+    try:
+        return await bring
+    except FencedError:
+        raise
+    except YunheError as error:
+        never_ran = held.started_at is None and held.ending != UNKNOWN
+        if never_ran and isinstance(error, (NotFoundError, ConflictError)):
+            return ""
+        if isinstance(error, NotFoundError):
+            return error.problem
+        if is_given_up(held) or (held.stop_requested and not error.retryable):
+            return f"given up on request; {error.problem}"
+        raise
 
 
 class Releaser:

@@ -59,6 +59,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     meters: Meters = Meters()
     log_bytes: int = 0
     """How much of its output is kept here already."""
+    log_lost: str = ""
+    """Why some of its output can never be kept here; empty: nothing is known to be lost."""
+    outputs_lost: str = ""
+    """Why the files it declared as outputs can never be kept here."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,6 +83,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     demand: Demand
     retries: int = 0
     outputs_blob: BlobId | None = None
+    outputs_lost: str = ""
+    """Why the outputs of its last attempt are lost; empty: they are here, on their way, or none were declared."""
     log_bytes: int = 0
     stop_requested: bool = False
 

@@ -16,11 +16,13 @@ from sqlalchemy.engine import Connection
 from yunhe.control.plugins.interface import Plugins
 from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
+from yunhe.kernel.errors import DiskFullError, FencedError, NotFoundError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
-from yunhe.scheduling.orchestration.jobs import collect, resizing, store
+from yunhe.scheduling.orchestration.jobs import resizing, store
+from yunhe.scheduling.orchestration.jobs.collect import Fetcher, Home, is_given_up
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN, EndedAttempt, Outcome, first_state, settle
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
@@ -35,6 +37,10 @@ CHECK_S = 5.0
 METER_S = 60.0
 RETRY_S = 1.0
 SLOW_RETRY_S = 5.0
+LONGEST_PAUSE_S = 30.0
+"""Between two attempts to bring files home; the first pause is ``RETRY_S``, each further one twice as long."""
+LONGEST_REFUSED_PAUSE_S = 600.0
+"""The same where the pool refuses for a reason that somebody has to remove."""
 PLACEMENT_TRIES = 5
 REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
@@ -69,6 +75,8 @@ class DrivenJob:
         self.pool_id: PoolId | None = None
         self.begun_at_look = 0
         self.metered_at = 0.0
+        self.failures = 0
+        """Attempts to bring its files home that failed in a row."""
 
     async def wait(self, seconds: float) -> None:
         """Wait for news of the job, at most *seconds*."""
@@ -83,6 +91,7 @@ class Steps:
     def __init__(self, means: StepDependencies, watcher: Watcher) -> None:
         self._means = means
         self._watcher = watcher
+        self._fetcher = Fetcher(means.database, means.plugins)
 
     async def _change(self, held: LeasedJob, state: JobState, **values: Any) -> None:
         now = self._means.clock()
@@ -307,36 +316,64 @@ class Steps:
     async def _keep_logs(self, held: LeasedJob, seen: Observed) -> None:
         if seen.log_bytes > held.log_bytes:
             try:
-                await collect.bring_logs(self._means.database, self._means.plugins, held)
-            except PoolUnreachableError:
-                log.info("log waits on the pool")
+                await self._fetcher.bring_log(held)
+            except FencedError:
+                raise
+            except YunheError as error:
+                log.info("log waits on the pool", extra={"problem": str(error)})
 
     async def finish(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Bring everything home, then write the end, the last meter reading and what follows in one transaction."""
-        try:
-            await collect.bring_logs(self._means.database, self._means.plugins, held)
-            failpoint("finish-after-logs")
-            held = await collect.bring_outputs(self._means.database, self._means.plugins, held)
-            failpoint("finish-after-outputs")
-        except PoolUnreachableError as error:
-            await self._say(held, f"ended; its log and outputs wait on the pool: {error.problem}")
-            await drive.wait(SLOW_RETRY_S)
+        wait_s = min(held.due_at - self._means.clock(), LONGEST_REFUSED_PAUSE_S)
+        if wait_s > 0 and not is_given_up(held):
+            await drive.wait(wait_s)
             return
+        seen = self._watcher.seen(held.pool_id, held.allocation_id)
+        try:
+            home = await self._fetcher.bring_home(held, log_bytes=seen.log_bytes if seen is not None else 0)
         except FencedError:
             raise
         except YunheError as error:
-            log.warning("log or outputs are lost", extra={"problem": str(error)})
+            await self._finish_later(held, drive, error)
+            return
+        drive.failures = 0
+        if str(home):
+            log.warning("log or outputs are lost", extra={"problem": str(home)})
+        await self._write_end(held, home)
+
+    async def _finish_later(self, held: LeasedJob, drive: DrivenJob, error: YunheError) -> None:
+        """Say what the job waits for and when it is tried again; meanwhile its node's room, less the disk, is free."""
+        longest_s = LONGEST_PAUSE_S if error.retryable else LONGEST_REFUSED_PAUSE_S
+        pause_s = min(longest_s, RETRY_S * 2 ** min(drive.failures, 10))
+        drive.failures += 1
+        due_at = self._means.clock() + pause_s
+        reason = f"ended; its log and outputs wait on the pool: {error.problem}"
+        files = msgspec.json.encode(Resources(disk_mib=held.resources.disk_mib))
+
+        def write(connection: Connection) -> None:
+            leases.apply(connection, JOBS, held.job_id, held.token, reason=reason, due_at=due_at)
+            store.update_allocation(connection, held.allocation_id, held=files)
+
+        try:
+            await self._means.database.write(write)
+        except DiskFullError:
+            log.warning("no room to write why a job waits", extra={"problem": reason})
+        if drive.failures == 1:
+            self._means.room_freed()
+        await drive.wait(pause_s)
+
+    async def _write_end(self, held: LeasedJob, home: Home) -> None:
         now = self._means.clock()
         attempt = _attempted(held)
         state = first_state(attempt)
 
         def write(connection: Connection) -> None:
-            store.update_guarded(connection, held, state=AllocationState.ENDED)
+            store.update_guarded(connection, held, state=AllocationState.ENDED, **home._asdict())
             store.meter(connection, held, held.meters, now, final=True)
             if state in (JobState.UNKNOWN, JobState.PREEMPTED):
                 store.change(connection, held, state, now, reason=held.detail)
             else:
-                _settle(connection, held, settle(attempt), now)
+                _settle(connection, held, settle(attempt), now, str(home))
             failpoint("final-before-commit")
 
         await self._means.database.write(write)
@@ -358,8 +395,9 @@ class Steps:
         self._means.room_freed()
 
 
-def _settle(connection: Connection, held: LeasedJob, outcome: Outcome, now: float) -> None:
-    values: dict[str, Any] = {"reason": outcome.reason, **NO_LEASE}
+def _settle(connection: Connection, held: LeasedJob, outcome: Outcome, now: float, lost: str = "") -> None:
+    reason = "; ".join(filter(None, (outcome.reason, lost)))
+    values: dict[str, Any] = {"reason": reason, "due_at": 0.0, **NO_LEASE}
     if outcome.state in FINAL:
         values |= {"ended_at": now, "exit_code": held.exit_code}
     else:

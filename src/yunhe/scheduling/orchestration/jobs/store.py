@@ -74,6 +74,8 @@ class LeasedJob(msgspec.Struct, frozen=True, kw_only=True):
     meters: Meters
     log_bytes: int
     outputs_blob: BlobId | None
+    due_at: float
+    """Not to be finished before."""
 
 
 def shape_of(demand: Demand) -> str:
@@ -226,6 +228,7 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> LeasedJob | 
         meters=_METERS.decode(row.a_meters),
         log_bytes=row.a_log_bytes,
         outputs_blob=row.outputs_blob,
+        due_at=row.due_at,
     )
 
 
@@ -335,6 +338,7 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
         demand=order.demand,
         retries=order.retries,
         outputs_blob=None if row.outputs_blob is None else BlobId(row.outputs_blob),
+        outputs_lost=attempts[-1].outputs_lost if attempts else "",
         log_bytes=sum(attempt.log_bytes for attempt in attempts),
         stop_requested=row.stop_requested,
     )
@@ -356,6 +360,8 @@ def _to_attempt(row: AnyRow) -> Attempt:
         detail=row.detail,
         meters=_METERS.decode(row.meters),
         log_bytes=row.log_bytes,
+        log_lost=row.log_lost,
+        outputs_lost=row.outputs_lost,
     )
 
 

@@ -20,7 +20,7 @@ JOBS = sa.Table(
     sa.Column("exit_code", sa.Integer),
     json_column("job_order"),
     sa.Column("shape", sa.String(32), nullable=False),  # jobs of one shape wait for the same thing
-    sa.Column("due_at", sa.Float, nullable=False, server_default="0"),
+    sa.Column("due_at", sa.Float, nullable=False, server_default="0"),  # neither placed nor finished before
     sa.Column("retries_left", sa.Integer, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("allocation_id", sa.String(40)),
@@ -62,6 +62,8 @@ ALLOCATIONS = sa.Table(
     sa.Column("detail", sa.Text, nullable=False, server_default=""),
     json_column("meters"),
     sa.Column("log_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("log_lost", sa.Text, nullable=False, server_default=""),
+    sa.Column("outputs_lost", sa.Text, nullable=False, server_default=""),
     sa.Column("release_due_at", sa.Float, nullable=False, server_default="0"),
 )
 NODES = sa.Table(
