@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from yunhe.conformance.caller import EngineCaller, chunks_of
+from yunhe.conformance.caller import EngineCaller, archive_of, chunks_of
 from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.model import (
@@ -195,6 +195,22 @@ class RefusesWhatItHas(FakePool):
         return super().expects(upload)
 
 
+class ForgetsWhatItGave(FakeEngine):
+    async def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
+        async for piece in super().get_archive(allocation_id, paths):
+            yield piece
+        self.pool.release(allocation_id, 1)
+
+
+class GivesNothingInstead(FakeEngine):
+    async def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
+        try:
+            async for piece in super().get_archive(allocation_id, paths):
+                yield piece
+        except NotFoundError:
+            yield archive_of({})
+
+
 BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] = [
     (RunsAgainWhenAsked, "test_an_allocation_launched_again_and_again_runs_once", {}),
     (ForgetsWhatItReleased, "test_a_released_allocation_never_runs_again", {}),
@@ -223,6 +239,8 @@ BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] =
     (TellsEverythingAgain, "test_every_minute_of_use_is_handed_out_in_sequence", {}),
     (ReadsEveryArchive, "test_the_same_archive_again_costs_nothing", {}),
     (RefusesWhatItHas, "test_the_same_archive_again_is_welcome_after_the_launch", {}),
+    (ForgetsWhatItGave, "test_results_stay_until_the_release_and_are_not_found_after_it", {}),
+    (GivesNothingInstead, "test_results_stay_until_the_release_and_are_not_found_after_it", {}),
     (Boasts, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
     (DoesNotSayWhy, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),
     (SaysNo, "test_it_has_what_it_declares_and_says_why_it_lacks_the_rest", {}),

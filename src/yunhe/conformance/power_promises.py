@@ -15,7 +15,7 @@ from yunhe.infrastructure.contract.engine import (
     SupportsResize,
 )
 from yunhe.infrastructure.contract.model import Ending, ExecRequest, Phase, Power
-from yunhe.kernel.errors import FencedError, InvalidInputError, YunheError
+from yunhe.kernel.errors import FencedError, InvalidInputError, NotFoundError, YunheError
 from yunhe.kernel.resources import Resources
 
 
@@ -105,6 +105,17 @@ class PowerPromises(BasicPromises):
         await caller.ended(order.allocation_id)
         got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
         assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
+
+    async def test_results_stay_until_the_release_and_are_not_found_after_it(self, caller: EngineCaller) -> None:
+        """Whoever fails to keep them fetches them again; an empty archive instead would be a loss nobody hears of."""
+        engine = await self._with_files(caller)
+        order = await caller.run("echo one > one.txt", outputs=("*.txt",))
+        await caller.ended(order.allocation_id)
+        for _ in range(2):
+            assert await fetch(engine, order.allocation_id, "*.txt") == {"one.txt": b"one\n"}
+        await caller.engine.release(order.allocation_id, 1)
+        with pytest.raises(NotFoundError):
+            await fetch(engine, order.allocation_id, "*.txt")
 
     async def test_no_file_outside_the_directory_can_be_fetched(self, caller: EngineCaller) -> None:
         engine = await self._with_files(caller)

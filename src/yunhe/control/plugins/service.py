@@ -59,6 +59,8 @@ T = TypeVar("T")
 ABOUT_EVERY_S = 30.0
 """How often an engine is asked what it is; what it has is asked with every look."""
 LET_GO_EVERY_S = 5.0
+FILES_HOME_WITHIN_S = 5.0
+LOOK_AGAIN_S = 0.2
 
 
 class PluginService:
@@ -221,13 +223,7 @@ class PluginService:
         """Forget a pool that has no work left."""
         pool = await self.pool(name_or_id)
         if not force:
-            known = await self._known(pool)
-            busy = [seen.allocation_id for seen in known if seen.phase is not Phase.EXITED]
-            if busy:
-                raise ConflictError(
-                    f"Pool {pool.spec.name} still runs {len(busy)} of our jobs.",
-                    remedy=f"Drain it and wait (yunhe pool drain {pool.spec.name}), or give them up: yunhe pool rm --force {pool.spec.name}.",
-                )
+            await self._check_empty(pool)
         await audit.change(
             self._database,
             lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id)),
@@ -237,6 +233,23 @@ class PluginService:
             detail="forced" if force else "",
         )
         self._let_go(pool.id)
+
+    async def _check_empty(self, pool: Pool) -> None:
+        """Refuse if a pool runs jobs of ours, or keeps files of ended ones for longer than it takes to fetch a few."""
+        name, until = pool.spec.name, anyio.current_time() + FILES_HOME_WITHIN_S
+        while known := await self._known(pool):
+            busy = [seen.allocation_id for seen in known if seen.phase is not Phase.EXITED]
+            if busy:
+                raise ConflictError(
+                    f"Pool {name} still runs {len(busy)} of our jobs.",
+                    remedy=f"Drain it and wait (yunhe pool drain {name}), or give them up: yunhe pool rm --force {name}.",
+                )
+            if anyio.current_time() > until:
+                raise ConflictError(
+                    f"Pool {name} still keeps the logs and files of {len(known)} of our jobs that have ended.",
+                    remedy=f"See what they wait for (yunhe ps), or give them up: yunhe pool rm --force {name}.",
+                )
+            await anyio.sleep(LOOK_AGAIN_S)
 
     async def _known(self, pool: Pool) -> tuple[Observed, ...]:
         """Return what a pool has of ours; one that cannot say is not removed lightly."""

@@ -10,6 +10,9 @@ Every engine keeps these, and ``yunhe.conformance`` holds it to them:
   as exited never runs again.
 * **Bounded.** Every call answers or raises within its timeout; ``PoolUnreachableError`` means the caller cannot know
   whether it was heard, and may repeat it.
+* **Nothing dropped.** The log and the files of an allocation that has ended stay until it is released. To ask for them,
+  ``NotFoundError`` means that they no longer exist, and nobody asks again; an engine that is busy, full or out of reach
+  raises anything else, ``PoolUnreachableError`` where the same call may succeed later.
 * **Exactly what happened.** An allocation that was claimed but cannot be shown to have run is ``unknown``, never
   guessed. What ended while nobody looked is reported with its exit code, meters and log once somebody looks again.
 """
@@ -72,7 +75,10 @@ class Engine(Protocol):
     def logs(
         self, allocation_id: AllocationId, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[LogChunk]:
-        """Yield output from byte *offset*; with *follow*, until the allocation has ended and all is read."""
+        """Yield output from byte *offset*; with *follow*, until the allocation has ended and all is read.
+
+        ``NotFoundError``: there is no such allocation, or its output is gone for good.
+        """
         ...
 
     def usage(self, *, beyond: int = -1) -> AsyncIterator[UsageMinute]:
@@ -124,7 +130,10 @@ class SupportsFiles(Protocol):
         ...
 
     def get_archive(self, allocation_id: AllocationId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
-        """Yield a gzip-compressed tar of *paths* (glob patterns); what does not exist is left out."""
+        """Yield a gzip-compressed tar of *paths* (glob patterns); what the task never wrote is left out.
+
+        ``NotFoundError``: there is no such allocation, or its directory is gone for good.
+        """
         ...
 
 

@@ -346,8 +346,20 @@ class RayEngine:
         known = await self._shown(allocation_id)
         if known.main is None or known.main.driver_node_id is None:
             raise ConflictError(f"{allocation_id} has not started: there is nothing to fetch yet.")
-        async for piece in fetch_archive(self._client, known.main.driver_node_id, allocation_id, patterns):
+        node_id = known.main.driver_node_id
+        await self._check_alive(node_id, allocation_id)
+        async for piece in fetch_archive(self._client, node_id, allocation_id, patterns):
             yield piece
+        # What a node that died meanwhile no longer had was left out, as if it had never been there.
+        await self._check_alive(node_id, allocation_id)
+
+    async def _check_alive(self, node_id: str, allocation_id: AllocationId) -> None:
+        """Raise ``NotFoundError`` where a node has died: it never comes back under its ID."""
+        if all(node.node_id != node_id for node in amounts.alive(await self._client.nodes())):
+            raise NotFoundError(
+                f"The files of {allocation_id} are gone: Ray's node {node_id} has died.",
+                remedy="Run it again.",
+            )
 
     # What Ray knows
 

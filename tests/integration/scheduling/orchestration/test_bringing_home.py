@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from integration.platform.driving import Rig, rig
+from yunhe.control.plugins import service
 from yunhe.infrastructure.contract.model import LogChunk
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.kernel.errors import (
@@ -155,6 +156,26 @@ async def test_what_no_longer_exists_is_told_as_lost_on_the_job(
         assert "its outputs are lost" in job.reason
         assert job.outputs_lost
         assert job.attempts[0].log_lost
+
+
+async def test_a_pool_whose_files_are_not_home_is_not_removed_unless_by_force(
+    tmp_path: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FILES_HOME_WITHIN_S", 0.5)
+    async with rig(tmp_path) as parts:
+        trouble.files = DiskFullError("No room left.")
+        job_id = await parts.submit(LEAVES, outputs=("result.txt",))
+        await parts.place()
+        await waits(parts, trouble, job_id, "No room left.")
+        with pytest.raises(ConflictError, match="still keeps the logs and files of 1 of our jobs"):
+            await parts.plugins.remove("lab")
+        trouble.files = None
+        await parts.until(job_id, JobState.SUCCEEDED)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(parts.releaser.run)
+            monkeypatch.setattr(service, "FILES_HOME_WITHIN_S", 20.0)
+            await parts.plugins.remove("lab")
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_log_shorter_than_the_pool_counted_is_told_on_the_attempt(

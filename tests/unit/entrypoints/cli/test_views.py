@@ -176,6 +176,22 @@ def test_an_ending_tells_use_cost_and_what_next() -> None:
     assert "yunhe explain job_06d1t8k2m4abcdefghj" in page
 
 
+def test_a_job_that_lost_its_outputs_says_so_in_the_list_and_at_its_end() -> None:
+    good = job(JobState.SUCCEEDED)
+    attempt = msgspec.structs.replace(good.attempts[0], outputs_lost="no such allocation")
+    lost = msgspec.structs.replace(
+        good, attempts=(attempt,), reason="its outputs are lost: no such allocation"
+    )
+    assert "NOTE" not in drawn(jobs_table([good], now=20.0))
+    assert "its outputs are lost" in drawn(jobs_table([lost], now=20.0))
+    assert "its outputs are lost" in drawn(ending(lost, report(LINE)))
+
+
+def test_a_job_that_waits_for_its_files_says_why_in_the_list() -> None:
+    waits = job(JobState.FINISHING, reason="its outputs wait: No room left.")
+    assert "No room left." in drawn(jobs_table([waits], now=20.0))
+
+
 def test_a_failure_tells_its_reason() -> None:
     failed = job(JobState.FAILED, exit_code=3, reason="run ended with exit code 3")
     page = drawn(ending(failed, report()), width=160)

@@ -16,7 +16,7 @@ from yunhe.agent.files import archives as agent
 from yunhe.conformance.caller import files_in
 from yunhe.infrastructure.kubernetes.api.shapes import Pod
 from yunhe.infrastructure.kubernetes.files.outputs import FETCH, repack, shell_patterns, within_reach
-from yunhe.kernel.errors import ConflictError
+from yunhe.kernel.errors import ConflictError, NotFoundError
 from yunhe.kernel.ids import AllocationId
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -149,12 +149,17 @@ def test_files_are_fetched_from_the_keeper_else_from_what_runs(seen: Pod, where:
 @pytest.mark.parametrize(
     ("seen", "problem"),
     [
-        (None, "has not started"),
+        (None, "no pod of a"),
         (pod("Succeeded", task=ENDED), "went with its pod"),
         (pod("Failed", task=ENDED, keeper=ENDED), "are gone"),
         (pod("Running", task=ENDED, keeper=ENDED), "are gone"),
     ],
 )
-def test_files_out_of_reach_are_told_as_such(seen: Pod | None, problem: str) -> None:
-    with pytest.raises(ConflictError, match=problem):
+def test_files_that_are_gone_for_good_are_told_as_such(seen: Pod | None, problem: str) -> None:
+    with pytest.raises(NotFoundError, match=problem):
         within_reach(AllocationId("a"), seen)
+
+
+def test_files_of_what_has_yet_to_start_are_not_gone() -> None:
+    with pytest.raises(ConflictError, match="has not started"):
+        within_reach(AllocationId("a"), pod("Pending"))

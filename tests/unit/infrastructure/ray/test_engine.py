@@ -316,6 +316,14 @@ async def test_results_are_packed_file_by_file() -> None:
     assert files_in(b"".join(pieces)) == {"a.txt": b"alpha", "large.txt": large}
 
 
+async def test_files_on_a_node_that_died_are_gone_and_not_an_empty_archive() -> None:
+    dashboard = Dashboard()
+    await engine(dashboard).launch(order())
+    dashboard.set_job(ID, status="SUCCEEDED", driver_node_id="a node that died")
+    with pytest.raises(NotFoundError, match="has died"):
+        [piece async for piece in engine(dashboard).get_archive(ID, ("*.txt",))]
+
+
 async def test_a_cluster_that_was_started_anew_is_noticed() -> None:
     dashboard = Dashboard()
     one = engine(dashboard)

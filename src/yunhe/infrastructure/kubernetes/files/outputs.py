@@ -23,7 +23,7 @@ from yunhe.infrastructure.kubernetes.api.exec_session import open_exec
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Pod
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.phases import container_of, has_keeper, is_gone, is_over
-from yunhe.kernel.errors import ConflictError, UnsupportedError
+from yunhe.kernel.errors import ConflictError, NotFoundError, UnsupportedError
 from yunhe.kernel.ids import AllocationId
 
 PIECE_BYTES = 256 * 1024
@@ -68,19 +68,24 @@ exit "$worst"
 
 
 def within_reach(allocation_id: AllocationId, pod: Pod | None) -> str | None:
-    """Return the container from which an allocation's files can be fetched now; None: its keeper has yet to start."""
-    if pod is None or (container_of(pod) is None and not is_gone(pod)):
+    """Return the container from which an allocation's files can be fetched now; None: its keeper has yet to start.
+
+    Raise ``NotFoundError`` where the files are gone for good, and ``ConflictError`` where there are none yet.
+    """
+    if pod is None:
+        raise NotFoundError(f"There is no pod of {allocation_id}, and no files.", remedy="Run it again.")
+    if container_of(pod) is None and not is_gone(pod):
         raise ConflictError(f"{allocation_id} has not started: there is nothing to fetch yet.")
     if not has_keeper(pod):
         if is_over(pod):
-            raise ConflictError(
+            raise NotFoundError(
                 f"{allocation_id} has ended, and its directory went with its pod.",
                 remedy="Name what is to be kept under outputs: in the task.",
             )
         return names.CONTAINER
     keeper = next((one for one in pod.status.container_statuses if one.name == names.KEEPER), None)
     if is_gone(pod) or (keeper is not None and keeper.state.terminated is not None):
-        raise ConflictError(
+        raise NotFoundError(
             f"The files of {allocation_id} are gone: its pod was ended before they were fetched.",
             remedy="Run it again.",
         )

@@ -24,7 +24,7 @@ SCRIPTS_LIMIT_BYTES = 900_000
 TERMINATION_NOTE = "/dev/termination-log"
 KEEPER_AMOUNTS = {"cpu": "50m", "memory": "32Mi"}
 """Enough for tar; requests equal limits, so that the pod keeps the class of service it would have without a keeper."""
-KEPT_AFTER_TIMEOUT_S = 900
+KEPT_AFTER_TIMEOUT_S = 7 * 86_400
 """How much longer than its task a pod with a keeper may last: the deadline of a pod can never be put off, so that of one
 whose files are still to be fetched lies this far behind the task's, which the wrapper keeps."""
 
