@@ -17,8 +17,8 @@ import anyio
 from faults.campaign import Campaign, all_jobs
 from yunhe.entrypoints.client.async_client import AsyncClient
 from yunhe.kernel.errors import NotFoundError
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.states import FINAL, JobState
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 

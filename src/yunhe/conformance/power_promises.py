@@ -106,7 +106,9 @@ class PowerPromises(BasicPromises):
         got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
         assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
 
-    async def test_results_stay_until_the_release_and_are_not_found_after_it(self, caller: EngineCaller) -> None:
+    async def test_results_stay_until_the_release_and_are_not_found_after_it(
+        self, caller: EngineCaller
+    ) -> None:
         """Whoever fails to keep them fetches them again; an empty archive instead would be a loss nobody hears of."""
         engine = await self._with_files(caller)
         order = await caller.run("echo one > one.txt", outputs=("*.txt",))

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from integration.platform.driving import Rig, rig
+from integration.scheduling.orchestration.driving import Rig, rig
 from yunhe.control.plugins import service
 from yunhe.infrastructure.contract.model import LogChunk
 from yunhe.infrastructure.fake.engine import FakeEngine
@@ -21,10 +21,10 @@ from yunhe.kernel.errors import (
     YunheError,
 )
 from yunhe.kernel.ids import AllocationId, JobId
-from yunhe.scheduling.orchestration import collect, steps, store
-from yunhe.scheduling.orchestration.jobs import Job
-from yunhe.scheduling.orchestration.states import JobState
-from yunhe.scheduling.orchestration.tables import JOBS
+from yunhe.scheduling.orchestration.jobs import collect, steps, store
+from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.storage.blobs import Blobs
 
 pytestmark = pytest.mark.anyio

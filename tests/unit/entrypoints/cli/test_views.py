@@ -188,7 +188,7 @@ def test_a_job_that_lost_its_outputs_says_so_in_the_list_and_at_its_end() -> Non
 
 
 def test_a_job_that_waits_for_its_files_says_why_in_the_list() -> None:
-    waits = job(JobState.FINISHING, reason="its outputs wait: No room left.")
+    waits = job(JobState.FINISHING, reason="No room left.")
     assert "No room left." in drawn(jobs_table([waits], now=20.0))
 
 

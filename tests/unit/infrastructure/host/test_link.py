@@ -9,10 +9,10 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from yunhe.agent.frames import Decoder, encode
-from yunhe.agent.server import MAX_CALLS
+from yunhe.agent.daemon.server import MAX_CALLS
+from yunhe.agent.protocol.frames import Decoder, encode
 from yunhe.infrastructure.host import link as links
-from yunhe.infrastructure.host.link import REQUESTS, SESSIONS, TRANSFERS, Body, Link
+from yunhe.infrastructure.host.link import REQUESTS, SESSIONS, TRANSFERS, AgentLink, Body
 from yunhe.kernel.errors import PoolUnreachableError
 
 pytestmark = pytest.mark.anyio
@@ -50,16 +50,16 @@ class Agent:
 
 
 @asynccontextmanager
-async def linked() -> AsyncGenerator[tuple[Agent, Link]]:
+async def linked() -> AsyncGenerator[tuple[Agent, AgentLink]]:
     agent = Agent()
-    link = Link(cast("Process", agent), io.BytesIO())
+    link = AgentLink(cast("Process", agent), io.BytesIO())
     try:
         yield agent, link
     finally:
         await link.close()
 
 
-async def read(link: Link, verb: str, body: Body) -> None:
+async def read(link: AgentLink, verb: str, body: Body) -> None:
     async for _ in link.stream(verb, body):
         pass
 
