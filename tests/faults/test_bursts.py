@@ -15,7 +15,13 @@ AWAY_S = float(os.environ.get("YUNHE_BURST_AWAY_S", "5"))
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("away_s", [0.0, AWAY_S], ids=["with the server there", "with the server away"])
+@pytest.mark.parametrize(
+    "away_s",
+    [
+        pytest.param(0.0, id="with the server there"),
+        pytest.param(AWAY_S, id="with the server away", marks=pytest.mark.engine),
+    ],
+)
 async def test_every_output_of_a_burst_is_home_byte_for_byte_or_its_loss_is_on_the_job(
     away_s: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
