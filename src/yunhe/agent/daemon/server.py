@@ -38,10 +38,10 @@ class AgentServer:
     """The daemon's face."""
 
     def __init__(
-        self, node: AgentNode, watch: RunWatch, digest: str, find_engine: Callable[[], Awaitable[None]]
+        self, node: AgentNode, watch: RunWatch, digest: str, probe_runtimes: Callable[[], Awaitable[None]]
     ) -> None:
         self._node = node
-        self._find_engine = find_engine
+        self._probe_runtimes = probe_runtimes
         self._watch = watch
         self._digest = digest
         self._change = asyncio.Event()
@@ -122,13 +122,13 @@ class AgentServer:
         )
 
     async def _launch(self, call: Call) -> None:
-        if call.body.get("image"):
-            await self._find_engine()
+        if not self._node.runtimes.of(call.body).probed:
+            await self._probe_runtimes()
         self._node.launch(call.body)
         await call.answer({})
 
     async def _describe(self, call: Call) -> None:
-        await self._find_engine()
+        await self._probe_runtimes()
         missing = self._node.missing_powers()
         powers = [power for power in POWERS if power not in missing]
         await call.answer(
