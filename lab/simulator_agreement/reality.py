@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import anyio
 
-from yunhe.control.plugins.model import Pool, PoolSpec
+from yunhe.control.pools.model import Pool, PoolSpec
 from yunhe.kernel.ids import JobId, PoolId
 from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.runtime.platform import Platform

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from yunhe.control.plugins.model import Plugin, Pool, UsageMinute
+from yunhe.control.pools.model import Plugin, Pool, UsageMinute
 from yunhe.kernel.errors import FieldProblem
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Plugins
 from yunhe.observability.metrics import SampledMetrics
 from yunhe.runtime.settings import Settings
 from yunhe.scheduling.orchestration.interface import Orchestration

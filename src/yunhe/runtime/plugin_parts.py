@@ -9,8 +9,8 @@ from yunhe.control.plugins.hosting import Hosting
 from yunhe.control.plugins.in_process import InProcess
 from yunhe.control.plugins.kinds import Kinds
 from yunhe.control.plugins.registry import CallAddress, Registry
-from yunhe.control.plugins.service import PluginService
 from yunhe.control.plugins.supervisor import ProcessSettings, Supervisor
+from yunhe.control.pools.service import PluginService
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.infrastructure.remote import channels

@@ -18,9 +18,9 @@ from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.heartbeats import Heartbeats
 from yunhe.control.plugins.in_process import InProcess, in_process
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import PoolState
-from yunhe.control.plugins.monitor import PoolMonitor
+from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.model import PoolState
+from yunhe.control.pools.monitor import PoolMonitor
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.kernel.clock import Clock, system_clock
 from yunhe.kernel.errors import ConflictError

@@ -11,9 +11,13 @@ import anyio.to_thread
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import registry_store, store
+from yunhe.control.plugins import registry_store
 from yunhe.control.plugins.kinds import Kinds
-from yunhe.control.plugins.model import (
+from yunhe.control.plugins.registry import Registry, version_order
+from yunhe.control.plugins.registry_store import Process
+from yunhe.control.plugins.supervisor import Supervisor
+from yunhe.control.pools import store
+from yunhe.control.pools.model import (
     Check,
     InstanceState,
     Plugin,
@@ -21,9 +25,6 @@ from yunhe.control.plugins.model import (
     PluginProcess,
     PluginState,
 )
-from yunhe.control.plugins.registry import Registry, version_order
-from yunhe.control.plugins.registry_store import Process
-from yunhe.control.plugins.supervisor import Supervisor
 from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError

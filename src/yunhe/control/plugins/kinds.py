@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from yunhe.control.plugins.in_process import InProcess
-from yunhe.control.plugins.model import PoolSpec
 from yunhe.control.plugins.registry import CallAddress, Registry
+from yunhe.control.pools.model import PoolSpec
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError

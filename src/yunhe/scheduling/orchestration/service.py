@@ -9,8 +9,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import ExecRequest, ExecSession
+from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.model import ExecRequest, ExecSession
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, NotFoundError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import JobId, NodeId

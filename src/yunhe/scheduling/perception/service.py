@@ -6,8 +6,8 @@ import anyio
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import PoolState, UsageMinute
+from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.model import PoolState, UsageMinute
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.repository import REPOSITORY
-from yunhe.control.plugins.model import Plugin, Pool, PoolSpec
+from yunhe.control.pools.model import Plugin, Pool, PoolSpec
 from yunhe.entrypoints.client import Client
 
 SOURCES = REPOSITORY / "src"

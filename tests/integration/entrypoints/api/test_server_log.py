@@ -25,7 +25,7 @@ from yunhe.trading.demand.model import Task
 
 SECRET = "hunter2 'and' \"more\" of it"
 FAIL_ONCE = """
-from yunhe.control.plugins.service import PluginService
+from yunhe.control.pools.service import PluginService
 launch = PluginService.launch
 async def fail_once(self, pool_id, order, mounts):
     PluginService.launch = launch

@@ -11,7 +11,7 @@ import pytest
 
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
 from yunhe.conformance.caller import EngineCaller, new_allocation_id
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import Ending, Phase
 from yunhe.infrastructure.ray.client import RayClient

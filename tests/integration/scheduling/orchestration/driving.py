@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from support import apart
 from yunhe.control.plugins.in_process import in_process
-from yunhe.control.plugins.model import PoolSpec, Step
-from yunhe.control.plugins.service import PluginService
+from yunhe.control.pools.model import PoolSpec, Step
+from yunhe.control.pools.service import PluginService
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.kind import FakeKind, FakeSite
 from yunhe.kernel.clock import system_clock

@@ -3,7 +3,7 @@
 import anyio
 
 from integration.infrastructure.host.sshd import SshServer
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.kernel.money import Prices
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.start import first_key_path

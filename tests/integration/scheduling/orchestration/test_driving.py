@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from integration.scheduling.orchestration.driving import OWNER, rig
-from yunhe.control.plugins.model import LaunchOrder, Mount, Phase
+from yunhe.control.pools.model import LaunchOrder, Mount, Phase
 from yunhe.infrastructure.fake.faults import Fault
 from yunhe.infrastructure.fake.pool import FakePool
 from yunhe.kernel.errors import DiskFullError

@@ -9,7 +9,7 @@ import pytest
 
 from integration.scheduling.orchestration.stage import with_a_pool
 from support import apart
-from yunhe.control.plugins.model import PoolSpec, Step
+from yunhe.control.pools.model import PoolSpec, Step
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources

@@ -16,8 +16,8 @@ from integration.infrastructure.host.test_metering import TREE
 from integration.scheduling.orchestration.stage import finished, over_ssh
 from support import apart
 from support.agent_roots import agent_root, kill_daemon
-from yunhe.control.plugins.model import PoolSpec, PoolState
-from yunhe.control.plugins.monitor import LOOK_EVERY_S
+from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.monitor import LOOK_EVERY_S
 from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform

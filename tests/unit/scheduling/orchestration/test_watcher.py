@@ -5,8 +5,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Observation, Observed, Phase
+from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.model import Observation, Observed, Phase
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher

@@ -10,7 +10,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ASGIApp
 
-from yunhe.control.plugins.model import Check, Heartbeat, Plugin, Registration
+from yunhe.control.pools.model import Check, Heartbeat, Plugin, Registration
 from yunhe.entrypoints.api.caller import (
     ApiRequest,
     Caller,

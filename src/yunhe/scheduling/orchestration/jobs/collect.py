@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Plugins
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId

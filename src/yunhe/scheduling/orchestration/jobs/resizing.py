@@ -4,7 +4,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Plugins
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import JobId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources

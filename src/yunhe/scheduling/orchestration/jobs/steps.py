@@ -13,8 +13,8 @@ import anyio
 import msgspec
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
+from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId

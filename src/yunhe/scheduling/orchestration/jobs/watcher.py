@@ -6,8 +6,8 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Observed
+from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.model import Observed
 from yunhe.kernel.errors import NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.context import log_ids

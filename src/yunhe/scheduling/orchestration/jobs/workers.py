@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Plugins
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.ids import JobId
 from yunhe.observability.supervise import supervise

@@ -10,11 +10,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import store
-from yunhe.control.plugins.connections import Connections, target_of
 from yunhe.control.plugins.hosting import Hosting
 from yunhe.control.plugins.kinds import Kinds
-from yunhe.control.plugins.model import (
+from yunhe.control.plugins.registry import Registry
+from yunhe.control.pools import store
+from yunhe.control.pools.connections import Connections, target_of
+from yunhe.control.pools.model import (
     Check,
     ExecRequest,
     ExecSession,
@@ -33,8 +34,7 @@ from yunhe.control.plugins.model import (
     Registration,
     UsageMinute,
 )
-from yunhe.control.plugins.registry import Registry
-from yunhe.control.plugins.store import About
+from yunhe.control.pools.store import About
 from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.clock import Clock

@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from integration.control.plugins.one_process import added, plugins_of_one_process
-from yunhe.control.plugins import service as plugin_service
-from yunhe.control.plugins.model import PoolSpec
-from yunhe.control.plugins.service import PluginService
+from integration.control.pools.one_process import added, plugins_of_one_process
+from yunhe.control.pools import service as plugin_service
+from yunhe.control.pools.model import PoolSpec
+from yunhe.control.pools.service import PluginService
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Inventory

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from integration.control.plugins.one_process import added, plugins_of_one_process
-from yunhe.control.plugins.model import PoolSpec, PoolState
-from yunhe.control.plugins.monitor import PoolMonitor
+from integration.control.pools.one_process import added, plugins_of_one_process
+from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.monitor import PoolMonitor
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.engine import FakeEngine

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from anyio.abc import TaskGroup
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import store
-from yunhe.control.plugins.model import PoolSpec, PoolState
-from yunhe.control.plugins.service import PluginService
+from yunhe.control.pools import store
+from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.service import PluginService
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import PoolUnreachableError, YunheError
 from yunhe.kernel.ids import PoolId

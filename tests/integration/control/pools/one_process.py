@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from yunhe.control.plugins.in_process import in_process
-from yunhe.control.plugins.model import PoolSpec
-from yunhe.control.plugins.service import PluginService
+from yunhe.control.pools.model import PoolSpec
+from yunhe.control.pools.service import PluginService
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.kernel.clock import system_clock
 from yunhe.runtime.plugin_parts import plugin_parts

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.model import Pool, PoolNode, PoolSpec, PoolState
+from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
 from yunhe.infrastructure.contract.model import (
     Account,
     Catalogue,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from yunhe.control.plugins.model import (
+from yunhe.control.pools.model import (
     Check,
     ExecRequest,
     ExecSession,
