@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from yunhe.control.plugins.hosting import Hosting
 from yunhe.control.plugins.in_process import InProcess
 from yunhe.control.plugins.kinds import Kinds
 from yunhe.control.plugins.registry import CallAddress, Registry
+from yunhe.control.plugins.service import Hosting
 from yunhe.control.plugins.supervisor import ProcessSettings, Supervisor
 from yunhe.control.pools.service import PluginService
 from yunhe.infrastructure.contract.kind import Kind

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import anyio
 
-from yunhe.control.plugins.hosting import Hosting
 from yunhe.control.plugins.registry import Registry
+from yunhe.control.plugins.service import Hosting
 
 TICK_S = 0.25
 SLEPT_S = 1.0

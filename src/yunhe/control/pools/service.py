@@ -10,9 +10,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.hosting import Hosting
 from yunhe.control.plugins.kinds import Kinds
 from yunhe.control.plugins.registry import Registry
+from yunhe.control.plugins.service import Hosting
 from yunhe.control.pools import store
 from yunhe.control.pools.connections import Connections, target_of
 from yunhe.control.pools.model import (

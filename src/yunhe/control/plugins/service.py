@@ -11,10 +11,10 @@ import anyio.to_thread
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import registry_store
+from yunhe.control.plugins import store as registry_store
 from yunhe.control.plugins.kinds import Kinds
 from yunhe.control.plugins.registry import Registry, version_order
-from yunhe.control.plugins.registry_store import Process
+from yunhe.control.plugins.store import Process
 from yunhe.control.plugins.supervisor import Supervisor
 from yunhe.control.pools import store
 from yunhe.control.pools.model import (
