@@ -1,30 +1,30 @@
-"""Plugins as operators see them: listed, explained, started by the platform, upgraded and removed while it runs."""
+"""Plugins: registered, listed, started by the platform, upgraded and removed while it runs."""
 
 import hmac
 import secrets
 import tomllib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import store as registry_store
-from yunhe.control.plugins.kinds import Kinds
-from yunhe.control.plugins.registry import Registry, version_order
-from yunhe.control.plugins.store import Process
-from yunhe.control.plugins.supervisor import Supervisor
-from yunhe.control.pools import store
-from yunhe.control.pools.model import (
+from yunhe.control.plugins import store
+from yunhe.control.plugins.kinds import KnownKinds
+from yunhe.control.plugins.model import (
     Check,
+    Heartbeat,
     InstanceState,
     Plugin,
     PluginInstance,
     PluginProcess,
     PluginState,
+    Registration,
 )
+from yunhe.control.plugins.registry import version_order
+from yunhe.control.plugins.store import Process
+from yunhe.control.plugins.supervisor import Supervisor
 from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError
@@ -37,31 +37,34 @@ KEY_MARK = "yp_"
 REGISTER_WITHIN_S = 30.0
 LOOK_AGAIN_S = 0.1
 RESTARTS_UNTIL_HOPELESS = 2
+PoolsByKind = Callable[[], Awaitable[dict[str, list[str]]]]
+"""Returns the names of the pools of each kind."""
 
 
-class Hosting:
-    """Lists plugins, and starts and removes those that are processes of their own."""
+class PluginService:
+    """Implements ``Plugins``."""
 
     def __init__(
         self,
         database: Database,
         vault: Vault,
         clock: Clock,
-        kinds: Kinds,
-        registry: Registry,
+        kinds: KnownKinds,
         supervisor: Supervisor,
+        pools_by_kind: PoolsByKind,
     ) -> None:
         self._database = database
         self._vault = vault
         self._clock = clock
         self._kinds = kinds
-        self._registry = registry
+        self._registry = kinds.registry
         self._supervisor = supervisor
+        self._pools_by_kind = pools_by_kind
 
     async def plugins(self) -> tuple[Plugin, ...]:
         """Return every plugin, by name."""
         await self._registry.refresh()
-        pools, processes = await self._database.read(_pools_and_processes)
+        pools, processes = await self._pools_by_kind(), await self._database.read(store.read_processes)
         manifests = {
             **{process.plugin: process.manifest for process in processes},
             **self._kinds.manifests(),
@@ -111,7 +114,15 @@ class Hosting:
             return PluginState.STARTING, starting[-1].reason
         return PluginState.OFFLINE, self._kinds.silence(name).problem
 
-    async def host(self, directory: str, name: str = "") -> AsyncIterator[Check]:
+    async def register(self, name: str, instance: str, registration: Registration) -> Heartbeat:
+        """Take an instance of a plugin in, or note that it is still there."""
+        return await self._registry.register(name, instance, registration)
+
+    async def dismiss(self, name: str, instance: str) -> None:
+        """Forget an instance that leaves."""
+        await self._registry.goodbye(name, instance)
+
+    async def host(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
         """Start the plugin in a folder of this machine and wait until it is called; an older one makes way for it."""
         manifest = await anyio.to_thread.run_sync(self._read_folder, directory)
         if name and (await self.plugin(name)).name != manifest.name:
@@ -121,7 +132,7 @@ class Hosting:
                 fields=(FieldProblem("directory", f"is not of {name}", directory),),
             )
         known = await self._database.read(
-            lambda connection: registry_store.read_processes(connection, plugin=manifest.name)
+            lambda connection: store.read_processes(connection, plugin=manifest.name)
         )
         self._refuse_older(manifest)
         same = [
@@ -182,7 +193,7 @@ class Hosting:
             sealed_key=self._vault.seal(f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}"),
             added_at=self._clock(),
         )
-        await self._change(lambda c: registry_store.write_process(c, process), process, "begun")
+        await self._change(lambda c: store.write_process(c, process), process, "begun")
         return process
 
     async def _change(self, work: Callable[[Connection], None], process: Process, outcome: str) -> None:
@@ -237,7 +248,7 @@ class Hosting:
         )
 
     async def _process(self, instance: str) -> Process | None:
-        found = await self._database.read(registry_store.read_processes)
+        found = await self._database.read(store.read_processes)
         return next((one for one in found if one.instance == instance), None)
 
     async def remove(self, name: str, *, force: bool = False) -> None:
@@ -254,9 +265,7 @@ class Hosting:
             )
         await self._registry.dismiss(name, "forced" if force else "")
         await self._let_go(
-            await self._database.read(
-                lambda connection: registry_store.read_processes(connection, plugin=name)
-            )
+            await self._database.read(lambda connection: store.read_processes(connection, plugin=name))
         )
 
     async def _let_go(self, processes: list[Process]) -> None:
@@ -264,7 +273,7 @@ class Hosting:
 
         def write(connection: Connection) -> None:
             for process in processes:
-                registry_store.update_process(connection, process.instance, leaving_since=0.0)
+                store.update_process(connection, process.instance, leaving_since=0.0)
 
         await self._database.write(write)
         self._supervisor.wake()
@@ -273,28 +282,12 @@ class Hosting:
         """Return which plugin a key of ours may register; None for any other text."""
         if not key_text.startswith(KEY_MARK):
             return None
-        for process in await self._database.read(registry_store.read_processes):
+        for process in await self._database.read(store.read_processes):
             if key_text.startswith(f"{KEY_MARK}{process.instance}_") and hmac.compare_digest(
                 self._vault.open(process.sealed_key), key_text
             ):
                 return process.plugin
         return None
-
-    async def mark_silent_pools(self) -> set[str]:
-        """Mark the pools of plugins that went silent offline, and return which plugins those are."""
-        silent = {name for name in self._registry.names() if self._registry.active(name) is None}
-        if silent:
-            reasons = {name: self._kinds.silence(name).problem for name in silent}
-            await self._database.write(lambda connection: store.mark_silent(connection, reasons))
-        return silent
-
-
-def _pools_and_processes(connection: Connection) -> tuple[dict[str, list[str]], list[Process]]:
-    pools: dict[str, list[str]] = {}
-    for row in connection.execute(sa.select(store.POOLS.c.spec).order_by(store.POOLS.c.name)):
-        spec = store.spec_of(row)
-        pools.setdefault(spec.kind, []).append(spec.name)
-    return pools, registry_store.read_processes(connection)
 
 
 def _shown(process: Process) -> PluginProcess:

@@ -1,4 +1,4 @@
-"""What others may ask of plugins."""
+"""What others may ask of pools."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -8,22 +8,19 @@ from yunhe.control.pools.model import (
     Check,
     ExecRequest,
     ExecSession,
-    Heartbeat,
     LaunchOrder,
     LogChunk,
     Mount,
     Observation,
-    Plugin,
     Pool,
     PoolSpec,
-    Registration,
     UsageMinute,
 )
 from yunhe.kernel.ids import AllocationId, BlobId, PoolId
 from yunhe.kernel.resources import Resources
 
 
-class Plugins(Protocol):
+class Pools(Protocol):
     """Owns pools and the connections to their engines."""
 
     def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
@@ -52,37 +49,6 @@ class Plugins(Protocol):
 
     async def remove(self, name_or_id: str, *, force: bool = False) -> None:
         """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
-        ...
-
-    async def plugins(self) -> tuple[Plugin, ...]:
-        """Return every plugin, in process or not, by name."""
-        ...
-
-    async def plugin(self, name: str) -> Plugin:
-        """Return one plugin, or raise ``NotFoundError``."""
-        ...
-
-    async def register_plugin(self, name: str, instance: str, registration: Registration) -> Heartbeat:
-        """Take an instance of a plugin in, or note that it is still there; the same call does both."""
-        ...
-
-    async def dismiss_instance(self, name: str, instance: str) -> None:
-        """Forget an instance that leaves; one that is not known has left already."""
-        ...
-
-    async def plugin_of_key(self, key_text: str) -> str | None:
-        """Return which plugin a key may register that was made for a process the platform started; None: no such key."""
-        ...
-
-    def host_plugin(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
-        """Start the plugin in a folder of this machine, yielding each step; an older version makes way for it.
-
-        *name* says which plugin the folder must be the next version of.
-        """
-        ...
-
-    async def remove_plugin(self, name: str, *, force: bool = False) -> None:
-        """Call a plugin no more and end what was started of it; refused while pools use it, unless *force*."""
         ...
 
     async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:

@@ -1,6 +1,5 @@
-"""Plugins: register pools, keep watch over them, and pass orders to their engines."""
+"""Pools: register them, keep watch over them, and pass orders to their engines."""
 
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -10,38 +9,32 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.kinds import Kinds
-from yunhe.control.plugins.registry import Registry
-from yunhe.control.plugins.service import Hosting
+from yunhe.control.plugins.interface import Kinds
 from yunhe.control.pools import store
 from yunhe.control.pools.connections import Connections, target_of
 from yunhe.control.pools.model import (
     Check,
     ExecRequest,
     ExecSession,
-    Heartbeat,
     LaunchOrder,
     LogChunk,
     Mount,
     Observation,
     Observed,
     Phase,
-    Plugin,
     Pool,
     PoolSpec,
     PoolState,
     Power,
-    Registration,
     UsageMinute,
 )
+from yunhe.control.pools.spec import check_spec
 from yunhe.control.pools.store import About
 from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     ConflictError,
-    FieldProblem,
-    InvalidInputError,
     PoolUnreachableError,
     UnsupportedError,
     YunheError,
@@ -53,7 +46,6 @@ from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 P = TypeVar("P")
 T = TypeVar("T")
 ABOUT_EVERY_S = 30.0
@@ -61,24 +53,14 @@ ABOUT_EVERY_S = 30.0
 LET_GO_EVERY_S = 5.0
 
 
-class PluginService:
-    """Implements ``Plugins``."""
+class PoolService:
+    """Implements ``Pools``."""
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: Blobs,
-        clock: Clock,
-        kinds: Kinds,
-        registry: Registry,
-        hosting: Hosting,
-    ) -> None:
+    def __init__(self, database: Database, blobs: Blobs, clock: Clock, kinds: Kinds) -> None:
         self._database = database
         self._blobs = blobs
         self._clock = clock
         self._kinds = kinds
-        self._registry = registry
-        self._hosting = hosting
         self._connections = Connections(kinds)
         self._asked_about: dict[PoolId, float] = {}
 
@@ -90,8 +72,8 @@ class PluginService:
 
     async def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
         """Register a pool and yield each check as it is made."""
-        await self._kinds.check(spec)
-        _check_name(spec.name)
+        await self._kinds.refresh()
+        check_spec(spec, self._kinds.manifests())
         kind = self._kinds.kind(spec.kind)
         pool_id = await self._change(lambda c: self._intend(c, spec), "pool add", spec, "begun")
         failpoint("pool-after-intent")
@@ -157,7 +139,7 @@ class PluginService:
     async def check(self, name_or_id: str) -> AsyncIterator[Check]:
         """Yield what works and what does not."""
         pool = await self.pool(name_or_id)
-        await self._registry.refresh()
+        await self._kinds.refresh()
         try:
             kind = self._kinds.kind(pool.spec.kind)
         except PoolUnreachableError as error:
@@ -334,38 +316,13 @@ class PluginService:
         async with engine.exec(allocation_id, request) as session:
             yield session
 
-    async def plugins(self) -> tuple[Plugin, ...]:
-        """Return every plugin, by name."""
-        return await self._hosting.plugins()
-
-    async def plugin(self, name: str) -> Plugin:
-        """Return one plugin."""
-        return await self._hosting.plugin(name)
-
-    async def register_plugin(self, name: str, instance: str, registration: Registration) -> Heartbeat:
-        """Take an instance of a plugin in, or note that it is still there."""
-        return await self._registry.register(name, instance, registration)
-
-    async def dismiss_instance(self, name: str, instance: str) -> None:
-        """Forget an instance that leaves."""
-        await self._registry.goodbye(name, instance)
-
-    async def plugin_of_key(self, key_text: str) -> str | None:
-        """Return which plugin a key made for a process of ours may register."""
-        return await self._hosting.plugin_of_key(key_text)
-
-    async def host_plugin(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
-        """Start the plugin in a folder and wait until it is called."""
-        async for check in self._hosting.host(directory, name):
-            yield check
-
-    async def remove_plugin(self, name: str, *, force: bool = False) -> None:
-        """Call a plugin no more."""
-        await self._hosting.remove(name, force=force)
-
     async def _engine(self, pool_id: PoolId) -> Engine:
         spec = await self._database.read(lambda connection: store.read_spec(connection, pool_id))
         return await self._connections.engine(pool_id, spec)
+
+    async def mark_silent(self, reasons: dict[str, str]) -> None:
+        """Mark the ready pools of these kinds offline, each with its kind's reason."""
+        await self._database.write(lambda connection: store.mark_silent(connection, reasons))
 
     async def note(self, pool_id: PoolId, problem: YunheError) -> None:
         """Note that a pool does not answer, and why."""
@@ -391,12 +348,3 @@ def _power(engine: Engine, power: type[P], name: Power) -> P:
             remedy="See what it can do and why not: yunhe pool show POOL.",
         )
     return engine
-
-
-def _check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise InvalidInputError(
-            f"{name!r} cannot name a pool.",
-            remedy="Use up to 64 lower-case letters, digits, '.', '_' and '-', beginning and ending with a letter or digit.",
-            fields=(FieldProblem("name", "is not a valid name", name),),
-        )

@@ -1,4 +1,4 @@
-"""Tables of plugins: pools and their nodes."""
+"""Tables of pools and their nodes."""
 
 from typing import Any, NamedTuple
 
@@ -113,6 +113,15 @@ def read_spec(connection: Connection, name_or_id: str) -> PoolSpec:
     if row is None:
         raise _no_pool(connection, name_or_id)
     return spec_of(row)
+
+
+def read_names_by_kind(connection: Connection) -> dict[str, list[str]]:
+    """Return the names of the pools of each kind."""
+    names: dict[str, list[str]] = {}
+    for row in connection.execute(sa.select(POOLS.c.spec).order_by(POOLS.c.name)):
+        spec = spec_of(row)
+        names.setdefault(spec.kind, []).append(spec.name)
+    return names
 
 
 def spec_of(row: AnyRow) -> PoolSpec:

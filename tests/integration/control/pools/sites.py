@@ -23,7 +23,7 @@ from integration.control.plugins.platform_process import PlatformProcess
 from integration.control.plugins.processes import until
 from integration.infrastructure.host.sshd import SshServer, ssh_server
 from support.go_plugin import built_go_plugin
-from yunhe.control.pools.model import PluginState
+from yunhe.control.plugins.model import PluginState
 from yunhe.entrypoints.client import Client
 
 

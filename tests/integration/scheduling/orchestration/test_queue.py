@@ -71,7 +71,7 @@ def gang(members: int = MEMBERS) -> JobOrder:
 
 async def two_pools(platform: Platform) -> None:
     second = PoolSpec(name="annex", kind="fake", target="annex", options={"cpus": "64"})
-    assert all([check.ok async for check in platform.plugins.add(second)])
+    assert all([check.ok async for check in platform.pools.add(second)])
 
 
 async def told_why(platform: Platform, job: Job) -> Job:

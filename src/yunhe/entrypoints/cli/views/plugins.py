@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from yunhe.control.pools.model import Plugin, PluginState
+from yunhe.control.plugins.model import Plugin, PluginState
 from yunhe.entrypoints.cli.terminal.screen import span, table
 from yunhe.entrypoints.cli.terminal.tables import FittingTable
 

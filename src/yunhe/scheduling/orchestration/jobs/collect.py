@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.interface import Pools
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
@@ -29,13 +29,13 @@ RELEASE_RETRY_S = 10.0
 log = logging.getLogger(__name__)
 
 
-async def bring_logs(database: Database, plugins: Plugins, held: LeasedJob) -> None:
+async def bring_logs(database: Database, pools: Pools, held: LeasedJob) -> None:
     """Keep the output that has come since the last time."""
     if not held.launched:
         return
     start, pending = held.log_bytes, bytearray()
     try:
-        async for chunk in plugins.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
+        async for chunk in pools.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
             if not pending:
                 start = chunk.offset  # beyond what was asked for where the pool has dropped its oldest output
             pending += chunk.data
@@ -57,11 +57,11 @@ async def _keep(database: Database, held: LeasedJob, start: int, data: bytes) ->
     )
 
 
-async def bring_outputs(database: Database, plugins: Plugins, held: LeasedJob) -> LeasedJob:
+async def bring_outputs(database: Database, pools: Pools, held: LeasedJob) -> LeasedJob:
     """Keep the files the job declared as outputs, once."""
     if not held.launched or not held.order.outputs or held.outputs_blob is not None:
         return held
-    blob_id = await plugins.collect(held.pool_id, held.allocation_id, held.order.outputs)
+    blob_id = await pools.collect(held.pool_id, held.allocation_id, held.order.outputs)
     failpoint("outputs-before-record")
     await database.write(
         lambda connection: leases.apply(connection, JOBS, held.job_id, held.token, outputs_blob=blob_id)
@@ -72,9 +72,9 @@ async def bring_outputs(database: Database, plugins: Plugins, held: LeasedJob) -
 class Releaser:
     """Lets pools forget allocations that are over; repeating it is harmless, so every process may do it."""
 
-    def __init__(self, database: Database, plugins: Plugins, clock: Clock) -> None:
+    def __init__(self, database: Database, pools: Pools, clock: Clock) -> None:
         self._database = database
-        self._plugins = plugins
+        self._pools = pools
         self._clock = clock
         self._woken = anyio.Event()
 
@@ -100,11 +100,11 @@ class Releaser:
         failpoint("release-before-call")
         try:
             try:
-                await self._plugins.release(pool_id, allocation_id, token)
+                await self._pools.release(pool_id, allocation_id, token)
             except ConflictError:
                 # Over in our books and not on the pool: its files came and its launch was refused, say.
-                await self._plugins.stop(pool_id, allocation_id, token)
-                await self._plugins.release(pool_id, allocation_id, token)
+                await self._pools.stop(pool_id, allocation_id, token)
+                await self._pools.release(pool_id, allocation_id, token)
         except NotFoundError:
             log.info("nothing left to release", extra={"allocation": row.id})
         except YunheError as error:

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from sqlalchemy.engine import Connection
 
-from yunhe.control.pools.interface import Plugins
+from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import FencedError, NotFoundError, PoolUnreachableError, YunheError
@@ -50,7 +50,7 @@ class StepDependencies(NamedTuple):
     """What the steps work with."""
 
     database: Database
-    plugins: Plugins
+    pools: Pools
     vault: Vault
     notices: Notices
     clock: Clock
@@ -102,7 +102,7 @@ class Steps:
         order = self._launch_order(held)
         failpoint("launch-before-call")
         try:
-            await self._means.plugins.launch(held.pool_id, order, held.order.mounts)
+            await self._means.pools.launch(held.pool_id, order, held.order.mounts)
         except PoolUnreachableError as error:
             await self._say(held, f"the pool does not answer: {error.problem}")
             await drive.wait(RETRY_S)
@@ -212,7 +212,7 @@ class Steps:
 
     async def _resize(self, held: LeasedJob, drive: DrivenJob) -> None:
         try:
-            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
+            await resizing.carry_out(self._means.database, self._means.pools, held, self._means.clock())
         except PoolUnreachableError:
             await drive.wait(RETRY_S)
         self._means.notices.poke()
@@ -221,9 +221,9 @@ class Steps:
         """Tell the pool to end the allocation, until it has."""
         failpoint("stop-before-call")
         try:
-            await self._means.plugins.stop(held.pool_id, held.allocation_id, held.token)
+            await self._means.pools.stop(held.pool_id, held.allocation_id, held.token)
             failpoint("stop-after-call")
-            known = (await self._means.plugins.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
+            known = (await self._means.pools.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
         except PoolUnreachableError as error:
             await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
             await drive.wait(RETRY_S)
@@ -258,7 +258,7 @@ class Steps:
 
     async def _pool_removed(self, held: LeasedJob) -> bool:
         try:
-            await self._means.plugins.pool(held.pool_id)
+            await self._means.pools.pool(held.pool_id)
         except NotFoundError as error:
             await self._end(held, ending=UNKNOWN, detail=error.problem)
             return True
@@ -307,16 +307,16 @@ class Steps:
     async def _keep_logs(self, held: LeasedJob, seen: Observed) -> None:
         if seen.log_bytes > held.log_bytes:
             try:
-                await collect.bring_logs(self._means.database, self._means.plugins, held)
+                await collect.bring_logs(self._means.database, self._means.pools, held)
             except PoolUnreachableError:
                 log.info("log waits on the pool")
 
     async def finish(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Bring everything home, then write the end, the last meter reading and what follows in one transaction."""
         try:
-            await collect.bring_logs(self._means.database, self._means.plugins, held)
+            await collect.bring_logs(self._means.database, self._means.pools, held)
             failpoint("finish-after-logs")
-            held = await collect.bring_outputs(self._means.database, self._means.plugins, held)
+            held = await collect.bring_outputs(self._means.database, self._means.pools, held)
             failpoint("finish-after-outputs")
         except PoolUnreachableError as error:
             await self._say(held, f"ended; its log and outputs wait on the pool: {error.problem}")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from yunhe.control.pools.model import Check, Plugin
+from yunhe.control.plugins.model import Check, Plugin
 from yunhe.entrypoints.cli.commands.pools.plugin_skeleton import write_skeleton
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.terminal.screen import (
