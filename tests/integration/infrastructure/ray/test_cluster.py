@@ -16,7 +16,7 @@ from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import Ending, Phase
 from yunhe.infrastructure.ray.client import RayClient
 from yunhe.infrastructure.ray.engine import RayEngine
-from yunhe.infrastructure.ray.kind import ray_kind
+from yunhe.infrastructure.ray.kind import RayKind
 from yunhe.infrastructure.ray.target import read_target
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import NodeId, ProjectId
@@ -67,7 +67,7 @@ async def calling(cluster: RayCluster) -> AsyncGenerator[EngineCaller]:
 
 
 async def checks(target: Target) -> list[Check]:
-    return [check async for check in ray_kind().onboard(target)]
+    return [check async for check in RayKind().onboard(target)]
 
 
 async def until(happened: Callable[[], bool]) -> None:
