@@ -14,7 +14,7 @@ from yunhe.agent import AGENT_VERSION, OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.daemon.sessions import run_command
 from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.daemon.upgrade import receive_agent
-from yunhe.agent.files.transfer import FileTransfers
+from yunhe.agent.files.node_files import NodeFiles
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES, Decoder, Frame, encode
 from yunhe.agent.protocol.refusals import INTERNAL, INVALID, RESTARTING, TOO_LARGE, Refusal, refusal_of
@@ -50,7 +50,7 @@ class AgentServer:
         """The file of a newer agent, once one has come and the daemon should become it."""
         self.replace = asyncio.Event()
         node.on_change = self._changed
-        files = FileTransfers(node)
+        files = NodeFiles(node)
         commands = ("stop", "release", "resize", "pin", "pause", "resume")
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
