@@ -1,11 +1,13 @@
 """The agent's runtimes: a folder each, and nothing outside it knows how one works."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from yunhe.agent.runs.directory import Run
 from yunhe.agent.runtimes.interface import Runtime, Sandbox
-from yunhe.agent.runtimes.table import RUNTIMES, Runtimes
+from yunhe.agent.runtimes.table import RUNTIMES, Runtimes, sandbox_of
 
 AGENT = Path("src/yunhe/agent")
 TABLE = Path("runtimes/table.py")
@@ -46,3 +48,11 @@ def test_a_runtime_that_was_not_probed_is_a_missing_power_with_its_reason() -> N
     assert Runtimes("agent").missing_powers() == {
         "images": "Whether this host has a container engine is not known yet."
     }
+
+
+def test_a_command_beside_a_container_that_is_not_made_yet_is_refused(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), "a1")
+    run.make(os.geteuid())
+    order = {"runtime": {"name": "container"}, "environment": {}, "chosen": []}
+    with pytest.raises(OSError, match="not been made yet"):
+        sandbox_of(order, run).attach()
