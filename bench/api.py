@@ -11,7 +11,7 @@ import msgspec
 
 from bench.load import Latencies, Request, Source, latencies, rate
 from bench.server_process import ServerProcess, free_port, server
-from yunhe.control.plugins.model import PoolSpec, Step
+from yunhe.control.pools.model import PoolSpec, Step
 from yunhe.entrypoints.client import Client
 from yunhe.entrypoints.wire import Batch
 from yunhe.kernel.ids import JobId, ProjectId, new_id

@@ -19,7 +19,7 @@ from random import Random
 from typing import NamedTuple
 
 from bench.server_process import ServerProcess, free_port, server
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.money import Prices
 from yunhe.kernel.places import Level, Place

@@ -19,7 +19,7 @@ from bench.server_process import free_port, server
 from integration.infrastructure.host.sshd import ssh_server
 from integration.scheduling.orchestration.stage import over_ssh
 from support.agent_roots import agent_root
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.entrypoints.client import Client
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task

@@ -32,7 +32,7 @@ from yunhe.infrastructure.contract.model import LaunchOrder, Step
 from yunhe.infrastructure.kubernetes.api.connections import ConnectionPool
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
 from yunhe.infrastructure.kubernetes.objects.pods import pod_body, record_body
-from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_target
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 
@@ -183,7 +183,7 @@ async def open_site(made: Cluster) -> AsyncGenerator[Site]:
     tls = ssl.create_default_context(cafile=str(made.authority.pair.certificate))
     headers = {"authorization": f"Bearer {TOKENS[ADMIN]}"}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    settings = read_settings(Target(options={"kubeconfig": str(made.kubeconfig())}))
+    settings = read_target(Target(options={"kubeconfig": str(made.kubeconfig())}))
     async with (
         httpx.AsyncClient(
             base_url=made.url, transport=ConnectionPool(tls), headers=headers, timeout=60.0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.server_process import ServerProcess, free_port, server
-from yunhe.control.plugins.model import Pool, PoolSpec, PoolState
 from yunhe.control.plugins.registry import HEARTBEAT_S
+from yunhe.control.pools.model import Pool, PoolSpec, PoolState
 from yunhe.entrypoints.client import Client
 
 COUNT = 100

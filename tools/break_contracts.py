@@ -41,6 +41,7 @@ VIOLATIONS = (
         "closed-infrastructure", "yunhe.entrypoints.planted", "import yunhe.infrastructure.contract.model"
     ),
     Violation("closed-control", "yunhe.trading.planted", "import yunhe.control"),
+    Violation("plugins-below-pools", "yunhe.control.plugins.planted", "import yunhe.control.pools.model"),
     Violation("engines", "yunhe.flexible.planted", "import sqlalchemy"),
     Violation("engines", "yunhe.availability.planted", "import yunhe.storage"),
     Violation("agent", "yunhe.agent.planted", "import msgspec"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import anyio
 
-from yunhe.control.plugins.model import Pool, PoolSpec
+from yunhe.control.pools.model import Pool, PoolSpec
 from yunhe.kernel.ids import JobId, PoolId
 from yunhe.kernel.money import MICROS, Prices, Tier
 from yunhe.runtime.platform import Platform
@@ -66,7 +66,7 @@ async def really(home: Path, roots: Mapping[str, Path], *, count: int = 200, see
         wanted = tasks(count, seed)
         who = await platform.accounts.authenticate(first_key_path(home).read_text().strip())
         prices = {name: await _add(platform, name, root) for name, root in roots.items()}
-        pools = await platform.plugins.pools()
+        pools = await platform.pools.pools()
         ids: list[JobId] = []
 
         async def submit(some: list[Task]) -> None:
@@ -92,10 +92,10 @@ async def really(home: Path, roots: Mapping[str, Path], *, count: int = 200, see
 async def _add(platform: Platform, name: str, root: Path) -> dict[Tier, Prices]:
     cores, price = POOLS[name]
     options = {"root": str(root), "cpus": str(cores)}
-    async for check in platform.plugins.add(PoolSpec(name=name, kind="local", options=options)):
+    async for check in platform.pools.add(PoolSpec(name=name, kind="local", options=options)):
         if not check.ok:
             raise RuntimeError(f"{name}: {check.step}: {check.detail}")
-    pool = await platform.plugins.pool(name)
+    pool = await platform.pools.pool(name)
     asked = Prices(cpu_core_hour_micros=round(price * MICROS), memory_gib_hour_micros=1000)
     return (await platform.trades.publish_prices(pool.id, asked)).tiers
 
@@ -103,7 +103,7 @@ async def _add(platform: Platform, name: str, root: Path) -> dict[Tier, Prices]:
 async def _kill(platform: Platform, home: Path, root: Path) -> tuple[int, float]:
     """Kill the agent's daemon, let it stay away, and take the pool out, as an operator would whose machine burnt."""
     _burn(root)
-    await platform.plugins.remove(DIES, force=True)
+    await platform.pools.remove(DIES, force=True)
     return len(await _log(home)), time.time()
 
 

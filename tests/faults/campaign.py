@@ -26,7 +26,7 @@ from faults.workload import Kind
 from support import agent_processes
 from support.agent_roots import end_agent
 from yunhe.agent.failpoints import ALL as AGENT
-from yunhe.control.plugins.model import Pool, PoolSpec
+from yunhe.control.pools.model import Pool, PoolSpec
 from yunhe.entrypoints.client.async_client import AsyncClient
 from yunhe.entrypoints.client.errors import ServerUnreachableError
 from yunhe.kernel.errors import ConflictError, PoolUnreachableError, UnauthenticatedError, UnsupportedError

@@ -10,7 +10,7 @@ from faults import workload
 from faults.campaign import Campaign
 from faults.workload import Kind
 from support import agent_processes
-from yunhe.control.plugins.store import POOLS
+from yunhe.control.pools.store import POOLS
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN

@@ -7,7 +7,7 @@ The package is shipped as one file (see ``yunhe.infrastructure.host.package``). 
 ``daemon``       starts, recovers, ticks and replaces itself; ``server`` answers requests
 ``node``         the allocations and the commands on them; ``runs`` one allocation's directory and records
 ``spawner``      forks what runs as somebody else; ``wrapper`` one task from first step to exit record
-``containers``   what the host's container engine is asked for; ``namespaces`` how a step gets inside
+``runtimes``     how tasks run, a folder for each way; ``table`` names them
 ``limits``       control groups; ``meters`` what was used; ``journal`` what must not be forgotten
 """
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from yunhe.control.plugins.model import Plugin, Pool, UsageMinute
+from yunhe.control.plugins.model import Plugin
+from yunhe.control.pools.model import Pool, UsageMinute
 from yunhe.kernel.errors import FieldProblem
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier

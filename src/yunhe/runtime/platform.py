@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Pools
 from yunhe.observability.metrics import SampledMetrics
 from yunhe.runtime.settings import Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
@@ -24,6 +25,7 @@ class Platform:
     orchestration: Orchestration
     perception: Perception
     plugins: Plugins
+    pools: Pools
     trades: Trades
     is_full: Callable[[], bool]
     """Whether the database has no room for new work."""

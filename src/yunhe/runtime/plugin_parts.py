@@ -5,19 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from yunhe.control.plugins.hosting import Hosting
+from yunhe.control.plugins.heartbeats import Heartbeats
 from yunhe.control.plugins.in_process import InProcess
-from yunhe.control.plugins.kinds import Kinds
+from yunhe.control.plugins.kinds import KnownKinds
 from yunhe.control.plugins.registry import CallAddress, Registry
 from yunhe.control.plugins.service import PluginService
 from yunhe.control.plugins.supervisor import ProcessSettings, Supervisor
+from yunhe.control.pools import store as pools
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
 from yunhe.infrastructure.remote import channels
 from yunhe.infrastructure.remote.kind import RemoteKind
 from yunhe.kernel.clock import Clock
 from yunhe.runtime.settings import Settings
-from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault
 
@@ -26,22 +26,23 @@ from yunhe.storage.vault import Vault
 class PluginParts:
     """What runs, and what others call."""
 
-    registry: Registry
-    hosting: Hosting
+    kinds: KnownKinds
+    heartbeats: Heartbeats
     supervisor: Supervisor
     service: PluginService
 
 
 def plugin_parts(
-    settings: Settings, database: Database, blobs: Blobs, vault: Vault, in_process: InProcess, clock: Clock
+    settings: Settings, database: Database, vault: Vault, in_process: InProcess, clock: Clock
 ) -> PluginParts:
     """Return the parts of one server process, wired to each other."""
     registry = Registry(database, vault, clock, reserved=frozenset(in_process.manifests))
-    kinds = Kinds(in_process, registry, _remote_kind)
+    kinds = KnownKinds(in_process, registry, _remote_kind)
     supervisor = Supervisor(database, registry, vault, clock, _surroundings(settings))
-    hosting = Hosting(database, vault, clock, kinds, registry, supervisor)
-    service = PluginService(database, blobs, clock, kinds, registry, hosting)
-    return PluginParts(registry, hosting, supervisor, service)
+    service = PluginService(
+        database, vault, clock, kinds, supervisor, lambda: database.read(pools.read_names_by_kind)
+    )
+    return PluginParts(kinds, Heartbeats(kinds), supervisor, service)
 
 
 def _remote_kind(manifest: Manifest, where: Callable[[], CallAddress]) -> Kind:

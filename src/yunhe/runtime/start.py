@@ -16,11 +16,12 @@ import anyio
 from prometheus_client import Histogram
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.heartbeats import Heartbeats
 from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import PoolState
-from yunhe.control.plugins.monitor import PoolMonitor
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import PoolState
+from yunhe.control.pools.monitor import PoolMonitor
+from yunhe.control.pools.service import PoolService
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.kernel.clock import Clock, system_clock
 from yunhe.kernel.errors import ConflictError
@@ -30,7 +31,7 @@ from yunhe.observability.supervise import supervise
 from yunhe.runtime.housekeeping import Housekeeping
 from yunhe.runtime.modules import start_order
 from yunhe.runtime.platform import Platform
-from yunhe.runtime.plugin_parts import plugin_parts
+from yunhe.runtime.plugin_parts import PluginParts, plugin_parts
 from yunhe.runtime.seam import encoded
 from yunhe.runtime.settings import ProcessRole, Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
@@ -143,6 +144,7 @@ class _Start:
             orchestration=self._get(Orchestration),
             perception=self._get(Perception),
             plugins=self._get(Plugins),
+            pools=self._get(Pools),
             trades=self._get(Trades),
             is_full=lambda: self._database.is_full,
         )
@@ -155,30 +157,36 @@ class _Start:
 
     @asynccontextmanager
     async def _start_plugins(self) -> AsyncGenerator[None]:
-        parts = plugin_parts(
-            self._settings, self._database, self._blobs, self._vault, self._kinds, self._clock
-        )
+        parts = plugin_parts(self._settings, self._database, self._vault, self._kinds, self._clock)
         self._provide(Plugins, parts.service)
-        self._metrics.add("yunhe_pools", "Pools, by state.", "state", partial(_pools_by_state, parts.service))
-        await parts.registry.refresh()
-        async with parts.service.running():
-            keeper = PoolMonitor(self._database, parts.service, self._owner, self._clock)
-            heartbeats = Heartbeats(parts.registry, parts.hosting, keeper.look_soon)
-            loops = {"heartbeats": heartbeats.run, "removed pools": parts.service.let_go_of_removed}
+        await parts.kinds.refresh()
+        loops = {"heartbeats": parts.heartbeats.run}
+        if self._settings.role is not ProcessRole.WORKER:
+            loops["supervisor"] = parts.supervisor.run
+        async with _loops(loops), self._start_pools(parts):
+            yield
+
+    @asynccontextmanager
+    async def _start_pools(self, plugins: PluginParts) -> AsyncGenerator[None]:
+        service = PoolService(self._database, self._blobs, self._clock, plugins.kinds)
+        self._provide(Pools, service)
+        self._metrics.add("yunhe_pools", "Pools, by state.", "state", partial(_pools_by_state, service))
+        async with service.running():
+            monitor = PoolMonitor(self._database, service, self._owner, self._clock)
+            plugins.heartbeats.on_silence = monitor.take_silence
+            loops = {"removed pools": service.let_go_of_removed}
             if self._works:
-                loops["keeper"] = keeper.run
-            if self._settings.role is not ProcessRole.WORKER:
-                loops["supervisor"] = parts.supervisor.run
+                loops["keeper"] = monitor.run
             async with _loops(loops):
                 yield
 
     @asynccontextmanager
     async def _start_perception(self) -> AsyncGenerator[None]:
-        plugins = self._get(Plugins)
-        self._provide(Perception, PerceptionService(self._database, plugins, self._clock))
+        pools = self._get(Pools)
+        self._provide(Perception, PerceptionService(self._database, pools, self._clock))
         feed = UsageFeed(
             self._database,
-            plugins,
+            pools,
             self._clock,
             owner=self._owner,
             retention_s=self._settings.usage_retention_s,
@@ -188,9 +196,9 @@ class _Start:
 
     @asynccontextmanager
     async def _start_orchestration(self) -> AsyncGenerator[None]:
-        perception, plugins = self._get(Perception), self._get(Plugins)
+        perception, pools = self._get(Perception), self._get(Pools)
         service = OrchestrationService(
-            self._database, self._blobs, self._notices, perception, plugins, self._clock
+            self._database, self._blobs, self._notices, perception, pools, self._clock
         )
         self._provide(Orchestration, service)
         self._metrics.add(
@@ -205,7 +213,7 @@ class _Start:
                     self._database,
                     self._notices,
                     self._vault,
-                    (perception, plugins),
+                    (perception, pools),
                     self._clock,
                     self._owner,
                 )
@@ -253,8 +261,8 @@ def _time_transaction(operation: str, seconds: float) -> None:
     _DATABASE.labels(operation).observe(seconds)
 
 
-async def _pools_by_state(plugins: Plugins) -> dict[str, float]:
-    found = Counter(pool.state for pool in await plugins.pools())
+async def _pools_by_state(pools: Pools) -> dict[str, float]:
+    found = Counter(pool.state for pool in await pools.pools())
     return {state.value: found[state] for state in PoolState}
 
 

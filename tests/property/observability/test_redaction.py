@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from yunhe.control.plugins.hosting import KEY_MARK
+from yunhe.control.plugins.service import KEY_MARK
 from yunhe.observability import redaction
 from yunhe.observability.logs import as_json, as_text, line_of
 from yunhe.observability.redaction import keep_out, keep_out_password_of, redact

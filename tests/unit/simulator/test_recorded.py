@@ -3,7 +3,7 @@
 import pytest
 
 from support.worlds import cores, node, pool, world
-from yunhe.control.plugins.model import Pool, PoolNode, PoolSpec, PoolState
+from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId, made_at_s, new_id
 from yunhe.kernel.resources import Resources

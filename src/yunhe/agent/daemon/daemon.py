@@ -144,7 +144,7 @@ class _Daemon:
         # Two threads, one to remove what may be large, one to ask who may be slow; all else happens in the loop.
         self._cleaner = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._asker = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-        self._engine_found: "asyncio.Future[None] | None" = None
+        self._probed: "asyncio.Future[None] | None" = None
 
     async def run(self) -> str:
         """Serve; return the file of a successor, or nothing if there is none."""
@@ -155,11 +155,11 @@ class _Daemon:
         watch = RunWatch(node)
         watch.recover()
         loop = asyncio.get_event_loop()
-        node.on_stray = lambda name: self._asker.submit(node.engine.remove, name) and None
+        node.on_stray = lambda name: self._asker.submit(node.runtimes.remove, name) and None
         crew = TaskSet()
-        server = AgentServer(node, watch, _digest_of(launch.agent_file), lambda: self._find_engine(node))
-        if watch.has_images():
-            crew.start(self._clear_containers(node, watch))
+        server = AgentServer(node, watch, _digest_of(launch.agent_file), lambda: self._probe(node))
+        if watch.may_have_strays():
+            crew.start(self._clear_strays(node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
@@ -179,18 +179,18 @@ class _Daemon:
             node.keeper.remove()
         return server.replacement
 
-    async def _find_engine(self, node: AgentNode) -> None:
-        """Ask, once, whether this host has a container engine that works; whoever wants to know waits for it."""
-        if self._engine_found is None:
-            found = asyncio.get_event_loop().run_in_executor(self._asker, node.engine.find)
-            self._engine_found = asyncio.ensure_future(found)
-        await asyncio.shield(self._engine_found)
+    async def _probe(self, node: AgentNode) -> None:
+        """Ask, once, which runtimes work on this host; whoever wants to know waits for it."""
+        if self._probed is None:
+            probed = asyncio.get_event_loop().run_in_executor(self._asker, node.runtimes.probe)
+            self._probed = asyncio.ensure_future(probed)
+        await asyncio.shield(self._probed)
 
-    async def _clear_containers(self, node: AgentNode, watch: RunWatch) -> None:
-        """Have removed what the containers of an earlier life have left."""
-        await self._find_engine(node)
-        left = await asyncio.get_event_loop().run_in_executor(self._asker, node.engine.allocations)
-        watch.clear_containers(left)
+    async def _clear_strays(self, node: AgentNode, watch: RunWatch) -> None:
+        """Have removed what the runtimes of an earlier life have left."""
+        await self._probe(node)
+        left = await asyncio.get_event_loop().run_in_executor(self._asker, node.runtimes.leftovers)
+        watch.clear_strays(left)
 
     async def _accept(self, crew: TaskSet, server: AgentServer) -> None:
         """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""

@@ -14,7 +14,7 @@ from yunhe.agent import AGENT_VERSION, OLDEST_PROTOCOL, PROTOCOL
 from yunhe.agent.daemon.sessions import run_command
 from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.daemon.upgrade import receive_agent
-from yunhe.agent.files.transfer import FileTransfers
+from yunhe.agent.files.node_files import NodeFiles
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES, Decoder, Frame, encode
 from yunhe.agent.protocol.refusals import BUSY, INTERNAL, INVALID, RESTARTING, Refusal, refusal_of
@@ -38,10 +38,10 @@ class AgentServer:
     """The daemon's face."""
 
     def __init__(
-        self, node: AgentNode, watch: RunWatch, digest: str, find_engine: Callable[[], Awaitable[None]]
+        self, node: AgentNode, watch: RunWatch, digest: str, probe_runtimes: Callable[[], Awaitable[None]]
     ) -> None:
         self._node = node
-        self._find_engine = find_engine
+        self._probe_runtimes = probe_runtimes
         self._watch = watch
         self._digest = digest
         self._change = asyncio.Event()
@@ -50,7 +50,7 @@ class AgentServer:
         """The file of a newer agent, once one has come and the daemon should become it."""
         self.replace = asyncio.Event()
         node.on_change = self._changed
-        files = FileTransfers(node)
+        files = NodeFiles(node)
         commands = ("stop", "release", "resize", "pin", "pause", "resume")
         self._handlers: dict[str, Handler] = {
             "hello": self._hello,
@@ -122,13 +122,13 @@ class AgentServer:
         )
 
     async def _launch(self, call: Call) -> None:
-        if call.body.get("image"):
-            await self._find_engine()
+        if not self._node.runtimes.of(call.body).probed:
+            await self._probe_runtimes()
         self._node.launch(call.body)
         await call.answer({})
 
     async def _describe(self, call: Call) -> None:
-        await self._find_engine()
+        await self._probe_runtimes()
         missing = self._node.missing_powers()
         powers = [power for power in POWERS if power not in missing]
         await call.answer(

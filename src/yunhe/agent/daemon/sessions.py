@@ -32,7 +32,8 @@ async def run_command(node: AgentNode, call: Call) -> None:
         "work": allocation.run.work,
         "keeper": node.keeper.as_body(),
         "environment": environment,
-        "container": allocation.run.record("container"),
+        "runs": node.runs,
+        "runtime": {"name": node.runtimes.of(claim).name},
         "chosen": sorted(claim.get("envs", {})),
     }
     ours, theirs = open_terminal(call) if tty else open_pipes()

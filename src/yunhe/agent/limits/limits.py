@@ -69,7 +69,7 @@ class LimitGroup(Protocol):
         ...
 
     def shown_as(self) -> list[tuple[str, str]]:
-        """Return the group's directories, each with where a container should see it."""
+        """Return the group's directories, each with where a task with files of its own should see it."""
         ...
 
     def remove(self) -> None:

@@ -20,7 +20,7 @@ from yunhe.agent.runs.processes import Identity, is_alive
 from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, STARTING, Allocation, Register
 from yunhe.agent.runs.spool import Spool
 from yunhe.agent.runs.users import Users
-from yunhe.agent.runtimes.container import engine as containers
+from yunhe.agent.runtimes.table import Runtimes
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START
 
 POWERS = ("resize", "pin", "pause", "files", "exec", "images", "gang", "services", "checkpoint", "volumes")
@@ -65,7 +65,7 @@ class AgentNode:
         self.register = Register(journal, self.runs)
         self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
         self.keeper = find_backend(self.root)
-        self.engine = containers.ContainerEngine(agent_name(self.root))
+        self.runtimes = Runtimes(agent_name(self.root))
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
         self.busy: set[str] = set()
@@ -75,7 +75,7 @@ class AgentNode:
         self.on_change: Callable[[], None] = lambda: None
         self.on_trash: Callable[[str], None] = lambda _path: None
         self.on_stray: Callable[[str], None] = lambda _name: None
-        """Told of an allocation whose container, if there is one, nobody else will remove."""
+        """Told of an allocation of which a runtime may keep what nobody else will remove."""
 
     def group(self, allocation: Allocation) -> LimitGroup:
         """Return the processes of *allocation*."""
@@ -111,8 +111,9 @@ class AgentNode:
                 fields=[{"field": "node_id", "problem": "is another node", "value": body["node_id"]}],
             )
         self._check_fits(body["resources"])
-        if body.get("image"):
-            self._need("images")
+        unusable = self.runtimes.of(body).reason
+        if unusable:
+            raise Refusal(UNSUPPORTED, unusable)
         if allocation is None:
             return
         if allocation.project != body["project_id"]:
@@ -158,6 +159,7 @@ class AgentNode:
         return allocation
 
     def _start(self, allocation: Allocation, body: dict[str, Any]) -> None:
+        runtime = self.runtimes.of(body)
         order = {
             "root": self.root,
             "runs": self.runs,
@@ -171,7 +173,8 @@ class AgentNode:
             "timeout_s": body.get("timeout_s"),
             "log_limit_bytes": body.get("log_limit_bytes", DEFAULT_LOG_BYTES),
             "disk_limit_bytes": body.get("disk_limit_bytes"),
-            "container": self._container_order(body) if body.get("image") else None,
+            "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),
+            "runtime": {"name": runtime.name, **runtime.order(body, self.machine.total())},
         }
         reach("before-spawn")
         try:
@@ -179,17 +182,6 @@ class AgentNode:
         except OSError as fault:
             self._give_up(allocation, f"could not start: {fault}")
         reach("after-spawn")
-
-    def _container_order(self, body: dict[str, Any]) -> dict[str, Any]:
-        total_mib = self.machine.total()["memory_mib"]
-        return {
-            "image": body["image"],
-            "program": self.engine.program,
-            "agent": agent_name(self.root),
-            "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),
-            # Only a bound: what is used of it counts as the task's memory, whose limit is the real one.
-            "shared_memory_mib": body["resources"].get("memory_mib", 0) or total_mib,
-        }
 
     def _spawn_task(self, order: dict[str, Any]) -> int:
         try:
@@ -346,9 +338,7 @@ class AgentNode:
 
     def missing_powers(self) -> dict[str, str]:
         """Return what this node cannot do, each with the reason."""
-        missing = dict(NEVER)
-        if not self.engine.program:
-            missing["images"] = self.engine.reason
+        missing = {**NEVER, **self.runtimes.missing_powers()}
         if not self.keeper.grouped:
             why = "This agent may not write control groups; it keeps limits by rlimits and nice."
             missing.update(resize=why, pin=why, pause=why)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from typing import Any
 
@@ -211,25 +210,26 @@ class RunWatch:
             self._sample(allocation)
         group = self._node.group(allocation)
         group.kill()
-        self._end_container(allocation)
+        self._end_runtime(allocation)
         self._finish_metering(allocation)
         group.remove()
 
-    def _end_container(self, allocation: Allocation) -> None:
-        """End the container that a lost wrapper may have left."""
-        first = identity_of(allocation.run.record("container") or {})
-        if first is not None and is_alive(first):
-            os.kill(first.pid, signal.SIGKILL)
-        if (allocation.run.record("claim") or {}).get("image"):
+    def _end_runtime(self, allocation: Allocation) -> None:
+        """End and have removed what a lost wrapper may have left of its runtime."""
+        self._node.runtimes.kill(allocation.run)
+        if self._outlives(allocation):
             self._node.on_stray(allocation.id)
 
-    def has_images(self) -> bool:
-        """Return whether any allocation that is known was to run in a container."""
-        claims = (one.run.record("claim") for one in self._node.register.allocations.values())
-        return any(claim is not None and claim.get("image") for claim in claims)
+    def _outlives(self, allocation: Allocation) -> bool:
+        claim = allocation.run.record("claim")
+        return claim is not None and self._node.runtimes.of(claim).outlives
 
-    def clear_containers(self, found: list[str]) -> None:
-        """Have the containers removed that belong to nothing that lives: the host was restarted, or a wrapper died."""
+    def may_have_strays(self) -> bool:
+        """Return whether the runtime of any allocation that is known may have left something on the host."""
+        return any(map(self._outlives, self._node.register.allocations.values()))
+
+    def clear_strays(self, found: list[str]) -> None:
+        """Have removed what runtimes keep of allocations that do not live: the host was restarted, or a wrapper died."""
         for name in found:
             allocation = self._node.register.allocations.get(name)
             if allocation is None or allocation.phase not in LIVE:

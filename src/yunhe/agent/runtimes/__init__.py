@@ -1,1 +1,4 @@
-"""What runs a task: as a process or in a container."""
+"""What runs a task: a folder for each runtime, a table of them, and what all of them share.
+
+Each folder has ``runtime`` (what the daemon asks of the host) and ``sandbox`` (where the steps of one task run).
+"""

@@ -12,10 +12,12 @@ import termios
 from typing import Any
 
 from yunhe.agent.limits.limits import LimitsBackend
+from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import PATH
-from yunhe.agent.runs.processes import Identity, kill_descendants
+from yunhe.agent.runs.processes import kill_descendants
 from yunhe.agent.runs.users import adopt_orphans, become
-from yunhe.agent.runtimes.container.namespaces import Inside, environment_inside
+from yunhe.agent.runtimes.interface import Sandbox
+from yunhe.agent.runtimes.table import sandbox_of
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START, exit_code
 
 _LOOK_EVERY_MS = 50
@@ -25,15 +27,12 @@ def command_job(order: dict[str, Any], handles: list[int]) -> None:
     """Run the command; write its exit code to the status pipe, or end it when nobody reads that any more."""
     status_end, input_end, output_end = handles
     adopt_orphans()
-    inside = None
-    if order["container"]:
-        first = Identity(**order["container"])
-        inside = Inside(first)
-        order["environment"] = environment_inside(first.pid, order["environment"], order["chosen"])
-    pid = os.fork() if inside is None else inside.fork()
+    sandbox = sandbox_of(order, Run(order["runs"], order["allocation_id"]))
+    sandbox.attach()
+    pid = sandbox.fork()
     if pid == 0:
         try:
-            _become_command(order, inside, input_end, output_end)
+            _become_command(order, sandbox, input_end, output_end)
         except BaseException as fault:  # noqa: BLE001 - nothing may return into the job's code
             os.write(2, f"{order['argv'][0]}: {fault}\n".encode())
         os._exit(COULD_NOT_START + 2)
@@ -57,7 +56,7 @@ def _wait(pid: int, status_end: int) -> int:
             return exit_code(os.waitpid(pid, 0)[1])
 
 
-def _become_command(order: dict[str, Any], inside: Inside | None, input_end: int, output_end: int) -> None:
+def _become_command(order: dict[str, Any], sandbox: Sandbox, input_end: int, output_end: int) -> None:
     for caught in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
         signal.signal(caught, signal.SIG_DFL)
     os.setsid()
@@ -68,11 +67,10 @@ def _become_command(order: dict[str, Any], inside: Inside | None, input_end: int
     os.dup2(input_end, 0)
     os.dup2(output_end, 1)
     os.dup2(output_end, 2)
-    if inside is not None:
-        inside.enter()
+    sandbox.enter()
     os.chdir(order["work"])
     become(order["uid"])
-    _execute(order["argv"], order["environment"])
+    _execute(order["argv"], sandbox.environment)
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> None:

@@ -21,10 +21,10 @@ from yunhe.agent.failpoints import reach
 from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import LogWriter
-from yunhe.agent.runs.processes import Identity, identify, is_alive, signal_all
-from yunhe.agent.runs.users import adopt_orphans, become, end_with
-from yunhe.agent.runtimes.container import engine as containers
-from yunhe.agent.runtimes.container.namespaces import Inside, environment_inside
+from yunhe.agent.runs.processes import identify, signal_all
+from yunhe.agent.runs.users import become, end_with
+from yunhe.agent.runtimes.interface import CalledOffError
+from yunhe.agent.runtimes.table import sandbox_of
 
 COULD_NOT_START = 125
 """The exit code of a task of which no step could be executed."""
@@ -34,7 +34,6 @@ REAPED = struct.Struct("<QQQ")
 
 _GRACE_AFTER_LIMIT_S = 5.0
 _DISK_CHECK_S = 2.0
-_REMOVED_WITHIN_S = 5.0
 _BLOCK_BYTES = 512
 
 
@@ -63,12 +62,8 @@ class Wrapper:
         self._disk_paths = [self._run.work, self._run.at("tmp")]
         self._reaped = self._open_reaped()
         self._unbilled = (0, 0, 0)
-        """What the container engine used for us, which is not the task's to pay."""
-        self._first: Identity | None = None
-        """The first process of the task's container."""
-        self._inside: Inside | None = None
-        self._layer = ""
-        """The directory of what the container changed, while there is a container."""
+        """What helper programs of the runtime used, which is not the task's to pay."""
+        self._sandbox = sandbox_of(order, self._run)
 
     def _open_reaped(self) -> mmap.mmap:
         handle = os.open(self._run.at("reaped"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -79,8 +74,6 @@ class Wrapper:
 
     def run(self) -> None:
         """Run the task to its end and record it."""
-        if not self._order["container"]:
-            adopt_orphans()  # inside a container they become its first process's children
         reach("before-start-record")
         if not self._record_start():
             return  # an agent that came back has given this run up: it must not begin now
@@ -88,14 +81,16 @@ class Wrapper:
         try:
             self._group.create(self._order["cpu_millis"], self._order["memory_mib"])
             self._obey_stop()
-            if self._order["container"] and self._ending is None:
-                self._make_container()
+            if self._ending is None:
+                self._sandbox.prepare(self._group, self._run_helper)
+                self._disk_paths += self._sandbox.disk_paths
             step, code = self._run_steps()
+        except CalledOffError:
+            code = None
         except OSError as fault:
             code, detail = COULD_NOT_START, f"could not start: {fault.strerror or fault}"
         self._finish(step, code, detail)
-        if self._order["container"]:
-            self._see_container_gone()
+        self._sandbox.clean_up()
 
     def _record_start(self) -> bool:
         me = identify(os.getpid())
@@ -106,29 +101,11 @@ class Wrapper:
             {**me._asdict(), "started_at": time.time(), "started_clock_ms": clock_ms()},
         )
 
-    def _make_container(self) -> None:
-        """Have the engine make the container, and note who is first in it, for whoever must end it without us."""
-        wanted = self._order["container"]
-        code, said = self._ask_engine(containers.start(self._order, self._run, self._group))
-        if self._ending is not None:
-            return
-        if code != 0:
-            why = containers.last_line(said) or "the container engine could not be run"
-            raise OSError(f"no container of image {wanted['image']}: {why}")
-        code, said = self._ask_engine(containers.question(wanted["program"], self._run.id))
-        if self._ending is not None:
-            return
-        self._first, layer = containers.found(said if code == 0 else "", self._run.id)
-        self._run.write_record("container", self._first._asdict())
-        self._layer = layer
-        self._disk_paths += [layer] if layer else []
-        self._inside = Inside(self._first)
-        self._order["environment"] = environment_inside(
-            self._first.pid, self._order["environment"], wanted["chosen"]
-        )
+    def _run_helper(self, command: list[str]) -> tuple[int, str]:
+        """Run a program of the runtime, outside the task's group; return its exit code and what it said last.
 
-    def _ask_engine(self, command: list[str]) -> tuple[int, str]:
-        """Run a command of the container engine, outside the task's group; return its exit code and what it said."""
+        Raise ``CalledOffError`` if the task was told to end meanwhile.
+        """
         said = os.memfd_create("said")
         me = os.getpid()
         pid = os.fork()
@@ -152,10 +129,12 @@ class Wrapper:
         size = os.fstat(said).st_size
         text = os.pread(said, 4096, max(0, size - 4096)).decode(errors="replace")
         os.close(said)
+        if self._ending != ending:
+            raise CalledOffError
         return exit_code(self._status), text
 
     def _call_off(self, pid: int) -> None:
-        """End a command of the engine; politely first, since one killed halfway leaves what nobody knows of."""
+        """End a helper program; politely first, since one killed halfway leaves what nobody knows of."""
         signal_all([pid], signal.SIGTERM)
         until = time.monotonic() + _GRACE_AFTER_LIMIT_S
         while self._status is None:
@@ -163,20 +142,6 @@ class Wrapper:
             self._reap()
             if time.monotonic() > until:
                 signal_all([pid], signal.SIGKILL)
-
-    def _see_container_gone(self) -> None:
-        """Wait for the engine to remove the container, which it does once its first process is gone; help if need be."""
-        until = time.monotonic() + _REMOVED_WITHIN_S
-        while self._layer and os.path.exists(self._layer):
-            if time.monotonic() > until:
-                self._layer = ""
-            time.sleep(0.05)
-        if self._layer:
-            return
-        command = containers.removal(self._order["container"]["program"], self._run.id)
-        silence = [(os.POSIX_SPAWN_OPEN, handle, os.devnull, os.O_RDWR, 0) for handle in (0, 1, 2)]
-        pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=silence)
-        os.waitpid(pid, 0)
 
     def _run_steps(self) -> tuple[str, int | None]:
         name, code = "", None
@@ -197,7 +162,7 @@ class Wrapper:
         """Start a step; return once its program runs, or raise what kept it from running."""
         reach("before-exec")
         failed, report = os.pipe()
-        pid = os.fork() if self._inside is None else self._inside.fork()
+        pid = self._sandbox.fork()
         if pid == 0:
             try:
                 self._become_step(number)
@@ -224,12 +189,11 @@ class Wrapper:
         os.dup2(nothing, 0)
         os.dup2(self._task_end, 1)
         os.dup2(self._task_end, 2)
-        if self._inside is not None:
-            self._inside.enter()
+        self._sandbox.enter()
         os.chdir(self._run.work)
         become(self._order["uid"])
         path = self._run.step_path(number)
-        os.execve(*program_of(path), self._order["environment"])
+        os.execve(*program_of(path), self._sandbox.environment)
 
     def _turn(self) -> None:
         """Wait for output, a child, a signal or a deadline; deal with what came."""
@@ -326,8 +290,7 @@ class Wrapper:
     def _finish(self, step: str, code: int | None, detail: str) -> None:
         """End what the steps left behind, read the counters for the last time, and record the exit."""
         self._group.kill()
-        if self._first is not None and is_alive(self._first):
-            os.kill(self._first.pid, signal.SIGKILL)  # the engine removes the container
+        self._sandbox.kill()
         os.close(self._task_end)
         until = time.monotonic() + 2.0
         while (self._pump() or self._reap()) and time.monotonic() < until:

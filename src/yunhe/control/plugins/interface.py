@@ -1,58 +1,15 @@
 """What others may ask of plugins."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from yunhe.control.plugins.model import (
-    Check,
-    ExecRequest,
-    ExecSession,
-    Heartbeat,
-    LaunchOrder,
-    LogChunk,
-    Mount,
-    Observation,
-    Plugin,
-    Pool,
-    PoolSpec,
-    Registration,
-    UsageMinute,
-)
-from yunhe.kernel.ids import AllocationId, BlobId, PoolId
-from yunhe.kernel.resources import Resources
+from yunhe.control.plugins.model import Check, Heartbeat, Plugin, Registration
+from yunhe.infrastructure.contract.kind import Kind
+from yunhe.infrastructure.contract.manifest import Manifest
 
 
 class Plugins(Protocol):
-    """Owns pools and the connections to their engines."""
-
-    def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
-        """Register a pool and yield each check as it is made; it is ready only when all are ok. The same spec again is a check."""
-        ...
-
-    async def pools(self) -> tuple[Pool, ...]:
-        """Return every pool."""
-        ...
-
-    async def pool(self, name_or_id: str) -> Pool:
-        """Return one pool, or raise ``NotFoundError``."""
-        ...
-
-    def check(self, name_or_id: str) -> AsyncIterator[Check]:
-        """Yield what works and what does not, each with its remedy."""
-        ...
-
-    async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
-        """Take no new work on a pool, or again."""
-        ...
-
-    async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
-        """Take no new work on one node of a pool, or again; *node* is the engine's own name for it."""
-        ...
-
-    async def remove(self, name_or_id: str, *, force: bool = False) -> None:
-        """Forget a pool that has no work left; with *force*, even if it has or does not answer."""
-        ...
+    """Owns the plugins: those that are part of the platform and those that registered."""
 
     async def plugins(self) -> tuple[Plugin, ...]:
         """Return every plugin, in process or not, by name."""
@@ -62,11 +19,11 @@ class Plugins(Protocol):
         """Return one plugin, or raise ``NotFoundError``."""
         ...
 
-    async def register_plugin(self, name: str, instance: str, registration: Registration) -> Heartbeat:
+    async def register(self, name: str, instance: str, registration: Registration) -> Heartbeat:
         """Take an instance of a plugin in, or note that it is still there; the same call does both."""
         ...
 
-    async def dismiss_instance(self, name: str, instance: str) -> None:
+    async def dismiss(self, name: str, instance: str) -> None:
         """Forget an instance that leaves; one that is not known has left already."""
         ...
 
@@ -74,61 +31,29 @@ class Plugins(Protocol):
         """Return which plugin a key may register that was made for a process the platform started; None: no such key."""
         ...
 
-    def host_plugin(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
+    def host(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
         """Start the plugin in a folder of this machine, yielding each step; an older version makes way for it.
 
         *name* says which plugin the folder must be the next version of.
         """
         ...
 
-    async def remove_plugin(self, name: str, *, force: bool = False) -> None:
+    async def remove(self, name: str, *, force: bool = False) -> None:
         """Call a plugin no more and end what was started of it; refused while pools use it, unless *force*."""
         ...
 
-    async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
-        """Send what an allocation needs, then begin it."""
+
+class Kinds(Protocol):
+    """The kinds of engines that pools can be of, in this process; pools connect by them."""
+
+    async def refresh(self) -> None:
+        """Learn of plugins that came or left."""
         ...
 
-    async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
-        """Begin to end an allocation."""
+    def manifests(self) -> dict[str, Manifest]:
+        """Return what every kind declares, by name."""
         ...
 
-    async def release(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
-        """Let the engine forget an ended allocation."""
-        ...
-
-    async def resize(
-        self, pool_id: PoolId, allocation_id: AllocationId, token: int, resources: Resources
-    ) -> None:
-        """Change the limits of a running allocation in place."""
-        ...
-
-    async def observe(self, pool_id: PoolId, *, beyond: int, wait_s: float) -> Observation:
-        """Return what the engine knows of every allocation; wait for news up to *wait_s*."""
-        ...
-
-    async def usage(self, pool_id: PoolId, *, beyond: int) -> tuple[UsageMinute, ...]:
-        """Return the minutes of use after sequence number *beyond*."""
-        ...
-
-    def logs(
-        self, pool_id: PoolId, allocation_id: AllocationId, *, offset: int, follow: bool
-    ) -> AsyncIterator[LogChunk]:
-        """Yield an allocation's output from *offset*."""
-        ...
-
-    async def collect(self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]) -> BlobId:
-        """Bring *paths* home as one archive; what does not exist is left out."""
-        ...
-
-    def files(
-        self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]
-    ) -> AsyncIterator[bytes]:
-        """Yield a gzip-compressed tar of *paths*."""
-        ...
-
-    def exec(
-        self, pool_id: PoolId, allocation_id: AllocationId, request: ExecRequest
-    ) -> AbstractAsyncContextManager[ExecSession]:
-        """Run a command beside a running allocation."""
+    def kind(self, name: str) -> Kind:
+        """Return a kind to connect with; raise ``PoolUnreachableError`` when nobody answers for it."""
         ...

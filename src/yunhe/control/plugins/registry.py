@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from yunhe.control.plugins import registry_store as store
+from yunhe.control.plugins import store
 from yunhe.control.plugins.model import Heartbeat, InstanceState, PluginInstance, Registration
-from yunhe.control.plugins.registry_store import RegisteredInstance
+from yunhe.control.plugins.store import RegisteredInstance
 from yunhe.infrastructure.contract.manifest import Manifest, check_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError

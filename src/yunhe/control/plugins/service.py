@@ -1,66 +1,44 @@
-"""Plugins: register pools, keep watch over them, and pass orders to their engines."""
+"""Plugins: registered, listed, started by the platform, upgraded and removed while it runs."""
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+import hmac
+import secrets
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import anyio
-import msgspec
-import sqlalchemy as sa
+import anyio.to_thread
 from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import store
-from yunhe.control.plugins.connections import Connections, target_of
-from yunhe.control.plugins.hosting import Hosting
-from yunhe.control.plugins.kinds import Kinds
+from yunhe.control.plugins.kinds import KnownKinds
 from yunhe.control.plugins.model import (
     Check,
-    ExecRequest,
-    ExecSession,
     Heartbeat,
-    LaunchOrder,
-    LogChunk,
-    Mount,
-    Observation,
-    Observed,
-    Phase,
+    InstanceState,
     Plugin,
-    Pool,
-    PoolSpec,
-    PoolState,
-    Power,
+    PluginInstance,
+    PluginProcess,
+    PluginState,
     Registration,
-    UsageMinute,
 )
-from yunhe.control.plugins.registry import Registry
-from yunhe.control.plugins.store import About
-from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
-from yunhe.infrastructure.contract.model import Upload
+from yunhe.control.plugins.registry import version_order
+from yunhe.control.plugins.store import Process
+from yunhe.control.plugins.supervisor import Supervisor
+from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import (
-    ConflictError,
-    FieldProblem,
-    InvalidInputError,
-    PoolUnreachableError,
-    UnsupportedError,
-    YunheError,
-)
-from yunhe.kernel.ids import AllocationId, BlobId, PoolId, new_id
-from yunhe.kernel.resources import Resources
-from yunhe.observability.failpoints import failpoint
+from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError
 from yunhe.storage import audit
-from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
+from yunhe.storage.vault import Vault
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
-P = TypeVar("P")
-T = TypeVar("T")
-ABOUT_EVERY_S = 30.0
-"""How often an engine is asked what it is; what it has is asked with every look."""
-LET_GO_EVERY_S = 5.0
-FILES_HOME_WITHIN_S = 5.0
-LOOK_AGAIN_S = 0.2
+KEY_MARK = "yp_"
+"""What the key of a process that the platform started begins with; it is good for registering that one alone."""
+REGISTER_WITHIN_S = 30.0
+LOOK_AGAIN_S = 0.1
+RESTARTS_UNTIL_HOPELESS = 2
+PoolsByKind = Callable[[], Awaitable[dict[str, list[str]]]]
+"""Returns the names of the pools of each kind."""
 
 
 class PluginService:
@@ -69,347 +47,257 @@ class PluginService:
     def __init__(
         self,
         database: Database,
-        blobs: Blobs,
+        vault: Vault,
         clock: Clock,
-        kinds: Kinds,
-        registry: Registry,
-        hosting: Hosting,
+        kinds: KnownKinds,
+        supervisor: Supervisor,
+        pools_by_kind: PoolsByKind,
     ) -> None:
         self._database = database
-        self._blobs = blobs
+        self._vault = vault
         self._clock = clock
         self._kinds = kinds
-        self._registry = registry
-        self._hosting = hosting
-        self._connections = Connections(kinds)
-        self._asked_about: dict[PoolId, float] = {}
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """Hold connections until the block ends."""
-        async with self._connections.running():
-            yield
-
-    async def add(self, spec: PoolSpec) -> AsyncIterator[Check]:
-        """Register a pool and yield each check as it is made."""
-        await self._kinds.check(spec)
-        _check_name(spec.name)
-        kind = self._kinds.kind(spec.kind)
-        pool_id = await self._change(lambda c: self._intend(c, spec), "pool add", spec, "begun")
-        failpoint("pool-after-intent")
-        ok = False
-        try:
-            async for check in kind.onboard(target_of(spec)):
-                ok = check.ok
-                yield check
-            if ok:
-                failpoint("pool-before-seen")
-                await self.look(pool_id, spec, closely=True)
-                await self._change(audit.nothing, "pool add", spec)
-        finally:
-            if not ok:
-                with anyio.CancelScope(shield=True):
-                    await self._change(lambda c: _forget_unconnected(c, pool_id), "pool add", spec, "failed")
-
-    async def _change(
-        self, work: Callable[[Connection], T], action: str, spec: PoolSpec, outcome: str = "done"
-    ) -> T:
-        """Make a change to a pool and write its line of the audit log, or neither."""
-        what = f"{spec.kind} {spec.target}".strip()
-        return await audit.change(
-            self._database, work, self._clock(), action, spec.name, outcome=outcome, detail=what
-        )
-
-    def _intend(self, connection: Connection, spec: PoolSpec) -> PoolId:
-        """Write the pool before anything is sent to it; the same spec again finds its row."""
-        row = connection.execute(sa.select(store.POOLS).where(store.POOLS.c.name == spec.name)).first()
-        if row is None:
-            pool_id = PoolId(new_id("pool", self._clock()))
-            connection.execute(
-                store.POOLS.insert().values(
-                    id=pool_id,
-                    name=spec.name,
-                    spec=msgspec.json.encode(spec),
-                    state=PoolState.CONNECTING,
-                    added_at=self._clock(),
-                )
-            )
-            return pool_id
-        known = store.spec_of(row)
-        if (known.kind, known.target, known.options) != (spec.kind, spec.target, spec.options):
-            raise ConflictError(
-                f"There is a pool {spec.name} already, and it is {known.kind} {known.target}.".replace(
-                    " .", "."
-                ),
-                remedy=f"Choose another name, or remove it first: yunhe pool rm {spec.name}.",
-            )
-        connection.execute(
-            store.POOLS.update().where(store.POOLS.c.id == row.id).values(spec=msgspec.json.encode(spec))
-        )
-        return PoolId(row.id)
-
-    async def pools(self) -> tuple[Pool, ...]:
-        """Return every pool."""
-        return await self._database.read(store.read_pools)
-
-    async def pool(self, name_or_id: str) -> Pool:
-        """Return one pool."""
-        return await self._database.read(lambda connection: store.read_pool(connection, name_or_id))
-
-    async def check(self, name_or_id: str) -> AsyncIterator[Check]:
-        """Yield what works and what does not."""
-        pool = await self.pool(name_or_id)
-        await self._registry.refresh()
-        try:
-            kind = self._kinds.kind(pool.spec.kind)
-        except PoolUnreachableError as error:
-            yield Check(step="plugin answers", ok=False, detail=error.problem, remedy=error.remedy)
-            return
-        ok = False
-        async for check in kind.onboard(target_of(pool.spec)):
-            ok = check.ok
-            yield check
-        if ok:
-            await self.look(pool.id, pool.spec, closely=True)
-
-    async def look(self, pool_id: PoolId, spec: PoolSpec, *, closely: bool = False) -> None:
-        """Ask the engine what it has, and now and then, or to look *closely*, what it is; note it."""
-        engine = await self._connections.engine(pool_id, spec)
-        inventory, now = await engine.inventory(), self._clock()
-        about = None
-        if closely or now - self._asked_about.get(pool_id, 0.0) > ABOUT_EVERY_S:
-            about = About(
-                await engine.describe(),
-                await engine.account(),
-                await engine.catalogue(),
-                (await engine.observe()).notices,
-            )
-
-        def note(connection: Connection) -> bool:
-            is_there = store.write_inventory(connection, pool_id, inventory, now)
-            if is_there and about is not None:
-                store.write_about(connection, pool_id, about)
-            return is_there
-
-        if not await self._database.write(note):
-            self._let_go(pool_id)  # removed while we looked
-        elif about is not None:
-            self._asked_about[pool_id] = now
-
-    async def drain(self, name_or_id: str, *, on: bool = True) -> Pool:
-        """Take no new work on a pool, or again."""
-        pool = await self.pool(name_or_id)
-        if pool.drained != on:
-            await self._change(
-                lambda connection: store.set_drained(connection, pool.id, drained=on),
-                "pool drain" if on else "pool resume",
-                pool.spec,
-            )
-        return await self.pool(pool.id)
-
-    async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
-        """Take no new work on one node of a pool, or again."""
-        pool, now = await self.pool(name_or_id), self._clock()
-        await audit.change(
-            self._database,
-            lambda connection: store.cordon(connection, pool, node, on=on, now=now),
-            now,
-            "node cordon" if on else "node uncordon",
-            f"{pool.spec.name}/{node}",
-        )
-        return await self.pool(pool.id)
-
-    async def remove(self, name_or_id: str, *, force: bool = False) -> None:
-        """Forget a pool that has no work left."""
-        pool = await self.pool(name_or_id)
-        if not force:
-            await self._check_empty(pool)
-        await audit.change(
-            self._database,
-            lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id)),
-            self._clock(),
-            "pool remove",
-            pool.spec.name,
-            detail="forced" if force else "",
-        )
-        self._let_go(pool.id)
-
-    async def _check_empty(self, pool: Pool) -> None:
-        """Refuse if a pool runs jobs of ours, or keeps files of ended ones for longer than it takes to fetch a few."""
-        name, until = pool.spec.name, anyio.current_time() + FILES_HOME_WITHIN_S
-        while known := await self._known(pool):
-            busy = [seen.allocation_id for seen in known if seen.phase is not Phase.EXITED]
-            if busy:
-                raise ConflictError(
-                    f"Pool {name} still runs {len(busy)} of our jobs.",
-                    remedy=f"Drain it and wait (yunhe pool drain {name}), or give them up: yunhe pool rm --force {name}.",
-                )
-            if anyio.current_time() > until:
-                raise ConflictError(
-                    f"Pool {name} still keeps the logs and files of {len(known)} of our jobs that have ended.",
-                    remedy=f"See what they wait for (yunhe ps), or give them up: yunhe pool rm --force {name}.",
-                )
-            await anyio.sleep(LOOK_AGAIN_S)
-
-    async def _known(self, pool: Pool) -> tuple[Observed, ...]:
-        """Return what a pool has of ours; one that cannot say is not removed lightly."""
-        try:
-            return (await self.observe(pool.id, beyond=-1, wait_s=0)).allocations
-        except PoolUnreachableError as error:
-            raise PoolUnreachableError(
-                f"Pool {pool.spec.name} does not say whether it still runs any of our jobs: {error.problem}",
-                remedy=f"Mend it (yunhe pool check {pool.spec.name}), or give up what may run there: yunhe pool rm --force {pool.spec.name}.",
-            ) from error
-
-    async def let_go_of_removed(self) -> None:
-        """Hang up, again and again, on pools that are no more: another process may have removed them."""
-        while True:
-            await anyio.sleep(LET_GO_EVERY_S)
-            connected = self._connections.pool_ids()
-            if connected:
-                known = await self._database.read(store.read_pool_ids)
-                for pool_id in connected - known:
-                    self._let_go(pool_id)
-
-    def _let_go(self, pool_id: PoolId) -> None:
-        self._connections.close(pool_id)
-        self._asked_about.pop(pool_id, None)
-
-    async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
-        """Send what an allocation needs, then begin it."""
-        engine = await self._engine(pool_id)
-        order = msgspec.structs.replace(order, node_id=store.engines_own(order.node_id))
-        for mount in mounts:
-            upload = Upload(
-                allocation_id=order.allocation_id,
-                token=order.token,
-                project_id=order.project_id,
-                path=mount.path,
-                digest=mount.blob_id.rpartition("/")[2],
-                size_bytes=mount.size_bytes,
-            )
-            await _power(engine, SupportsFiles, Power.FILES).put_archive(
-                upload, self._blobs.chunks(mount.blob_id)
-            )
-        failpoint("launch-after-files")
-        await engine.launch(order)
-
-    async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
-        """Begin to end an allocation."""
-        await (await self._engine(pool_id)).stop(allocation_id, token)
-
-    async def release(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
-        """Let the engine forget an ended allocation."""
-        await (await self._engine(pool_id)).release(allocation_id, token)
-
-    async def resize(
-        self, pool_id: PoolId, allocation_id: AllocationId, token: int, resources: Resources
-    ) -> None:
-        """Change the limits of a running allocation in place."""
-        engine = await self._engine(pool_id)
-        await _power(engine, SupportsResize, Power.RESIZE).resize(allocation_id, token, resources)
-
-    async def observe(self, pool_id: PoolId, *, beyond: int, wait_s: float) -> Observation:
-        """Return what the engine knows of every allocation."""
-        return await (await self._engine(pool_id)).observe(beyond=beyond, wait_s=wait_s)
-
-    async def usage(self, pool_id: PoolId, *, beyond: int) -> tuple[UsageMinute, ...]:
-        """Return the minutes of use after sequence number *beyond*."""
-        engine = await self._engine(pool_id)
-        return tuple([minute async for minute in engine.usage(beyond=beyond)])
-
-    async def logs(
-        self, pool_id: PoolId, allocation_id: AllocationId, *, offset: int, follow: bool
-    ) -> AsyncIterator[LogChunk]:
-        """Yield an allocation's output from *offset*."""
-        engine = await self._engine(pool_id)
-        async for chunk in engine.logs(allocation_id, offset=offset, follow=follow):
-            yield chunk
-
-    async def collect(self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]) -> BlobId:
-        """Bring *paths* home as one archive."""
-        return await self._blobs.put(f"outputs/{allocation_id}", self.files(pool_id, allocation_id, paths))
-
-    async def files(
-        self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]
-    ) -> AsyncIterator[bytes]:
-        """Yield a gzip-compressed tar of *paths*."""
-        engine = _power(await self._engine(pool_id), SupportsFiles, Power.FILES)
-        async for chunk in engine.get_archive(allocation_id, paths):
-            yield chunk
-
-    @asynccontextmanager
-    async def exec(
-        self, pool_id: PoolId, allocation_id: AllocationId, request: ExecRequest
-    ) -> AsyncGenerator[ExecSession]:
-        """Run a command beside a running allocation."""
-        engine = _power(await self._engine(pool_id), SupportsExec, Power.EXEC)
-        async with engine.exec(allocation_id, request) as session:
-            yield session
+        self._registry = kinds.registry
+        self._supervisor = supervisor
+        self._pools_by_kind = pools_by_kind
 
     async def plugins(self) -> tuple[Plugin, ...]:
         """Return every plugin, by name."""
-        return await self._hosting.plugins()
+        await self._registry.refresh()
+        pools, processes = await self._pools_by_kind(), await self._database.read(store.read_processes)
+        manifests = {
+            **{process.plugin: process.manifest for process in processes},
+            **self._kinds.manifests(),
+        }
+        return tuple(
+            self._plugin(
+                manifest, tuple(pools.get(name, ())), [one for one in processes if one.plugin == name]
+            )
+            for name, manifest in sorted(manifests.items())
+        )
 
     async def plugin(self, name: str) -> Plugin:
         """Return one plugin."""
-        return await self._hosting.plugin(name)
+        found = [plugin for plugin in await self.plugins() if plugin.name == name]
+        if not found:
+            raise NotFoundError(f"There is no plugin {name}.", remedy="List them: yunhe plugin ls.")
+        return found[0]
 
-    async def register_plugin(self, name: str, instance: str, registration: Registration) -> Heartbeat:
+    def _plugin(self, manifest: Manifest, pools: tuple[str, ...], processes: list[Process]) -> Plugin:
+        name = manifest.name
+        state, reason = self._state(name, processes)
+        return Plugin(
+            name=name,
+            version=manifest.version,
+            vendor=manifest.vendor,
+            summary=manifest.summary,
+            state=state,
+            reason=reason,
+            contract=manifest.contract,
+            in_process=self._kinds.is_in_process(name),
+            target=manifest.target,
+            options=manifest.options,
+            powers=manifest.powers,
+            missing=manifest.missing,
+            limits=manifest.limits,
+            fields=manifest.fields,
+            instances=self._registry.shown(name),
+            processes=tuple(_shown(process) for process in processes),
+            pools=pools,
+        )
+
+    def _state(self, name: str, processes: list[Process]) -> tuple[PluginState, str]:
+        if self._kinds.is_in_process(name) or self._registry.active(name) is not None:
+            return PluginState.ACTIVE, ""
+        starting = [one for one in processes if one.leaving_since is None]
+        if starting and name not in self._registry.names():
+            return PluginState.STARTING, starting[-1].reason
+        return PluginState.OFFLINE, self._kinds.silence(name).problem
+
+    async def register(self, name: str, instance: str, registration: Registration) -> Heartbeat:
         """Take an instance of a plugin in, or note that it is still there."""
         return await self._registry.register(name, instance, registration)
 
-    async def dismiss_instance(self, name: str, instance: str) -> None:
+    async def dismiss(self, name: str, instance: str) -> None:
         """Forget an instance that leaves."""
         await self._registry.goodbye(name, instance)
 
-    async def plugin_of_key(self, key_text: str) -> str | None:
-        """Return which plugin a key made for a process of ours may register."""
-        return await self._hosting.plugin_of_key(key_text)
-
-    async def host_plugin(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
-        """Start the plugin in a folder and wait until it is called."""
-        async for check in self._hosting.host(directory, name):
-            yield check
-
-    async def remove_plugin(self, name: str, *, force: bool = False) -> None:
-        """Call a plugin no more."""
-        await self._hosting.remove(name, force=force)
-
-    async def _engine(self, pool_id: PoolId) -> Engine:
-        spec = await self._database.read(lambda connection: store.read_spec(connection, pool_id))
-        return await self._connections.engine(pool_id, spec)
-
-    async def note(self, pool_id: PoolId, problem: YunheError) -> None:
-        """Note that a pool does not answer, and why."""
-        await self._database.write(
-            lambda connection: connection.execute(
-                store.POOLS.update()
-                .where(store.POOLS.c.id == pool_id, store.POOLS.c.state == PoolState.READY)
-                .values(state=PoolState.OFFLINE, reason=problem.problem)
+    async def host(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
+        """Start the plugin in a folder of this machine and wait until it is called; an older one makes way for it."""
+        manifest = await anyio.to_thread.run_sync(self._read_folder, directory)
+        if name and (await self.plugin(name)).name != manifest.name:
+            raise InvalidInputError(
+                f"The folder holds {manifest.name}, not {name}.",
+                remedy="Name the folder of its next version.",
+                fields=(FieldProblem("directory", f"is not of {name}", directory),),
             )
+        known = await self._database.read(
+            lambda connection: store.read_processes(connection, plugin=manifest.name)
+        )
+        self._refuse_older(manifest)
+        same = [
+            one
+            for one in known
+            if (one.directory, one.manifest, one.leaving_since) == (directory, manifest, None)
+        ]
+        yield Check(step="manifest read", ok=True, detail=f"{manifest.name} {manifest.version}")
+        process = same[-1] if same else await self._intend(manifest, directory)
+        self._supervisor.wake()
+        active = False
+        try:
+            async for check in self._until_active(process):
+                active = check.ok and check.step == "called"
+                yield check
+        finally:
+            if not same:
+                with anyio.CancelScope(shield=True):
+                    await self._change(audit.nothing, process, "done" if active else "failed")
+                    if not active:
+                        await self._let_go([process])
+
+    def _read_folder(self, directory: str) -> Manifest:
+        folder = Path(directory)
+        if not folder.is_absolute():
+            raise InvalidInputError(
+                f"{directory!r} is not a whole path.",
+                remedy="Name the plugin's folder on the server's machine from the root.",
+                fields=(FieldProblem("directory", "must begin with /", directory),),
+            )
+        manifest = read_manifest(folder / "plugin.toml")
+        self._registry.checked_manifest(tomllib.loads((folder / "plugin.toml").read_text()), directory)
+        if not manifest.command:
+            raise InvalidInputError(
+                f"{manifest.name} says nothing of how to start it.",
+                remedy="Give command in its plugin.toml.",
+                fields=(FieldProblem("manifest.command", "is empty"),),
+            )
+        return manifest
+
+    def _refuse_older(self, manifest: Manifest) -> None:
+        active = self._registry.active(manifest.name)
+        if active is not None and version_order(active.manifest.version) > version_order(manifest.version):
+            raise ConflictError(
+                f"{manifest.name} {active.manifest.version} runs already, and is newer than {manifest.version}.",
+                remedy=f"Remove it first: yunhe plugin rm {manifest.name} --force.",
+            )
+
+    async def _intend(self, manifest: Manifest, directory: str) -> Process:
+        """Write a process down before it is started."""
+        instance = f"{manifest.name}-{secrets.token_hex(6)}"
+        process = Process(
+            instance=instance,
+            plugin=manifest.name,
+            directory=directory,
+            manifest=manifest,
+            host=self._supervisor.host,
+            sealed_key=self._vault.seal(f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}"),
+            added_at=self._clock(),
+        )
+        await self._change(lambda c: store.write_process(c, process), process, "begun")
+        return process
+
+    async def _change(self, work: Callable[[Connection], None], process: Process, outcome: str) -> None:
+        """Make a change and write down what has become of the adding of a plugin, or neither."""
+        await audit.change(
+            self._database,
+            work,
+            self._clock(),
+            "plugin add",
+            process.plugin,
+            outcome=outcome,
+            detail=process.directory,
         )
 
+    async def _until_active(self, process: Process) -> AsyncIterator[Check]:
+        """Yield what becomes of a process: started, registered, called."""
+        began, steps = anyio.current_time(), ["started", "registered", "called"]
+        while anyio.current_time() - began < REGISTER_WITHIN_S:
+            now = await self._process(process.instance)
+            heard = [one for one in self._registry.shown(process.plugin) if one.id == process.instance]
+            reached = {
+                "started": now is not None and now.pid is not None,
+                "registered": bool(heard),
+                "called": now is not None and await self._stays(now, heard),
+            }
+            while steps and reached[steps[0]]:
+                yield Check(step=steps.pop(0), ok=True, seconds=anyio.current_time() - began)
+            if not steps:
+                return
+            if now is None or now.restarts > RESTARTS_UNTIL_HOPELESS:
+                break
+            await anyio.sleep(LOOK_AGAIN_S)
+            await self._registry.refresh()
+        yield await self._why_not(process, steps[0])
 
-def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:
-    connection.execute(
-        store.POOLS.delete().where(store.POOLS.c.id == pool_id, store.POOLS.c.state == PoolState.CONNECTING)
+    async def _stays(self, process: Process, heard: list[PluginInstance]) -> bool:
+        """Return whether it is called and there to stay: this very process, not one that was ended before it."""
+        active = any(
+            one.state is InstanceState.ACTIVE and one.heartbeat_at > process.not_before for one in heard
+        )
+        return active and not process.reason and await self._supervisor.is_within_memory(process)
+
+    async def _why_not(self, process: Process, step: str) -> Check:
+        now = await self._process(process.instance)
+        reason = now.reason if now is not None and now.reason else f"not within {REGISTER_WITHIN_S:.0f} s"
+        said = self._supervisor.output_of(process.instance)
+        return Check(
+            step=step,
+            ok=False,
+            detail=f"{reason}; it said: {said}" if said else reason,
+            remedy=f"Run it by hand in {process.directory}: {' '.join(process.manifest.command)}",
+        )
+
+    async def _process(self, instance: str) -> Process | None:
+        found = await self._database.read(store.read_processes)
+        return next((one for one in found if one.instance == instance), None)
+
+    async def remove(self, name: str, *, force: bool = False) -> None:
+        """Call a plugin no more, and end what the platform started of it."""
+        plugin = await self.plugin(name)
+        if plugin.in_process:
+            raise ConflictError(
+                f"{name} is part of the platform and stays.", remedy="Remove its pools: yunhe pool rm POOL."
+            )
+        if plugin.pools and not force:
+            raise ConflictError(
+                f"{len(plugin.pools)} pools are of kind {name}: {', '.join(plugin.pools[:5])}.",
+                remedy="Remove them first (yunhe pool rm), or remove the plugin with --force: they go offline.",
+            )
+        await self._registry.dismiss(name, "forced" if force else "")
+        await self._let_go(
+            await self._database.read(lambda connection: store.read_processes(connection, plugin=name))
+        )
+
+    async def _let_go(self, processes: list[Process]) -> None:
+        """Let processes be ended now, by the server of their machine."""
+
+        def write(connection: Connection) -> None:
+            for process in processes:
+                store.update_process(connection, process.instance, leaving_since=0.0)
+
+        await self._database.write(write)
+        self._supervisor.wake()
+
+    async def plugin_of_key(self, key_text: str) -> str | None:
+        """Return which plugin a key of ours may register; None for any other text."""
+        if not key_text.startswith(KEY_MARK):
+            return None
+        for process in await self._database.read(store.read_processes):
+            if key_text.startswith(f"{KEY_MARK}{process.instance}_") and hmac.compare_digest(
+                self._vault.open(process.sealed_key), key_text
+            ):
+                return process.plugin
+        return None
+
+
+def _shown(process: Process) -> PluginProcess:
+    return PluginProcess(
+        instance=process.instance,
+        version=process.manifest.version,
+        directory=process.directory,
+        host=process.host,
+        pid=process.pid,
+        restarts=process.restarts,
+        leaving=process.leaving_since is not None,
+        reason=process.reason,
     )
-
-
-def _power(engine: Engine, power: type[P], name: Power) -> P:
-    if not isinstance(engine, power):
-        raise UnsupportedError(
-            f"This pool's engine cannot {name}.",
-            remedy="See what it can do and why not: yunhe pool show POOL.",
-        )
-    return engine
-
-
-def _check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise InvalidInputError(
-            f"{name!r} cannot name a pool.",
-            remedy="Use up to 64 lower-case letters, digits, '.', '_' and '-', beginning and ending with a letter or digit.",
-            fields=(FieldProblem("name", "is not a valid name", name),),
-        )

@@ -18,9 +18,9 @@ import anyio
 import anyio.to_thread
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import registry_store as store
+from yunhe.control.plugins import store
 from yunhe.control.plugins.registry import Registry
-from yunhe.control.plugins.registry_store import Process
+from yunhe.control.plugins.store import Process
 from yunhe.kernel.clock import Clock
 from yunhe.storage.database import Database
 from yunhe.storage.vault import Vault

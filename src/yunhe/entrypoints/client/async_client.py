@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
-from yunhe.control.plugins.model import Check, ExecRequest, Plugin, Pool, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Plugin
+from yunhe.control.pools.model import Check, ExecRequest, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.awaiting import AwaitingTransport
 from yunhe.entrypoints.client.connection import ApiConnection, query

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from yunhe.control.plugins.model import ExecRequest
+from yunhe.control.pools.model import ExecRequest
 from yunhe.entrypoints.client.errors import error_of, unreachable
 from yunhe.entrypoints.client.transport import Address
 

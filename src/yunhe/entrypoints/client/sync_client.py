@@ -5,7 +5,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from yunhe.control.plugins.model import Check, Plugin, Pool, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import Plugin
+from yunhe.control.pools.model import Check, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive
 from yunhe.entrypoints.client.async_client import PAGE, PATIENCE_S, AsyncClient
 from yunhe.entrypoints.client.transport import Address, iterate, run

@@ -1,5 +1,6 @@
 """A kind of engine: how the platform finds out that it can connect, and connects."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -22,6 +23,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def failure(self) -> str:
         """What a check that failed says, as a sentence or two."""
         return f'the check "{self.step}" failed. {self.detail.rstrip(". ")}'.strip().rstrip(".") + "."
+
+
+async def timed(checks: AsyncIterator[Check]) -> AsyncIterator[Check]:
+    """Yield *checks*, each with how long it took."""
+    began = time.monotonic()
+    async for check in checks:
+        now = time.monotonic()
+        yield msgspec.structs.replace(check, seconds=now - began)
+        began = now
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,8 @@ from yunhe.infrastructure.contract.model import (
     UsageMinute,
 )
 from yunhe.infrastructure.host.bridge import Opened, open_bridge
-from yunhe.infrastructure.host.link import AgentLink, Body, Exchange, Frame
+from yunhe.infrastructure.host.exec_session import HostSession
+from yunhe.infrastructure.host.link import AgentLink, Body, Exchange
 from yunhe.infrastructure.host.package import AgentFile, agent_file
 from yunhe.infrastructure.host.target import HostTarget
 from yunhe.kernel.errors import PoolUnreachableError
@@ -200,7 +201,7 @@ class HostEngine:
     @asynccontextmanager
     async def _exec(
         self, allocation_id: AllocationId, request: ExecRequest
-    ) -> AsyncGenerator["HostSession", None]:
+    ) -> AsyncGenerator[HostSession, None]:
         link = await self._link()
         body = {"allocation_id": allocation_id, **msgspec.to_builtins(request)}
         exchange = link.exchange("exec", body)
@@ -275,55 +276,6 @@ class HostEngine:
             await self.upgrade()
             return await self._link()
         return opened.link
-
-
-class HostSession:
-    """A command running beside an allocation."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._output: list[bytes] = []
-        self._exit_code: int | None = None
-        self._turn = anyio.Lock()
-        self._taken = 0
-
-    async def send(self, data: bytes) -> None:
-        """Write to its standard input; empty closes it."""
-        for start in range(0, max(1, len(data)), CHUNK_BYTES):
-            while not self._exchange.has_room and self._exit_code is None:
-                await self._advance()
-            if self._exit_code is None:
-                await self._exchange.send_input(data[start : start + CHUNK_BYTES])
-
-    async def resize(self, rows: int, columns: int) -> None:
-        """Tell its terminal the new size."""
-        await self._exchange.send_window(rows, columns)
-
-    async def receive(self) -> bytes:
-        """Return some of its output; empty once it has ended."""
-        while not self._output and self._exit_code is None:
-            await self._advance()
-        return self._output.pop(0) if self._output else b""
-
-    async def wait(self) -> int:
-        """Return its exit code; output that nobody has received is let go."""
-        while self._exit_code is None:
-            await self.receive()
-        return self._exit_code
-
-    async def _advance(self) -> None:
-        """Take the next frame; sender and receiver take turns, so that neither waits for what the other took."""
-        taken = self._taken
-        async with self._turn:
-            if self._taken == taken:
-                self._keep(await self._exchange.next())
-                self._taken += 1
-
-    def _keep(self, frame: Frame) -> None:
-        if "part" in frame.header:
-            self._output.append(frame.payload)
-        elif "ok" in frame.header:
-            self._exit_code = frame.header["ok"]["exit_code"]
 
 
 async def _pieces(data: bytes) -> AsyncGenerator[bytes, None]:

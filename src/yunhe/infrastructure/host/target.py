@@ -1,11 +1,13 @@
-"""Which host, and how it is reached."""
+"""Which host, how it is reached, and what the operator says of it."""
 
 import os
 from pathlib import Path
 
 import msgspec
 
+from yunhe.infrastructure.contract.kind import Target
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
 
 
 class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,3 +68,59 @@ class SshHost(msgspec.Struct, frozen=True, kw_only=True, tag="ssh"):
 
 
 HostTarget = LocalHost | SshHost
+
+
+def read_local(target: Target) -> LocalHost:
+    """Return this machine with what is declared of it; refuse options that cannot be meant."""
+    return LocalHost(root=target.options.get("root", ""), declared=_declared(target))
+
+
+def read_ssh(target: Target) -> SshHost:
+    """Return the host at an address with what is declared of it; refuse options that cannot be meant."""
+    options = target.options
+    return ssh_host(
+        target,
+        root=options.get("root", ""),
+        python=options.get("python", "python3"),
+        declared=_declared(target),
+    )
+
+
+def ssh_host(target: Target, *, root: str, python: str, declared: DeclaredNode) -> SshHost:
+    """Return the host at an address, by the options of every kind that is reached over ssh."""
+    options = target.options
+    return SshHost(
+        destination=target.address,
+        port=_number(options, "port"),
+        identity_file=options.get("identity"),
+        options=("-F", options["ssh_config"]) if "ssh_config" in options else (),
+        root=root,
+        python=python,
+        declared=declared,
+    )
+
+
+def option_problem(name: str, problem: str, value: str) -> InvalidInputError:
+    """Return the refusal of an option's value."""
+    return InvalidInputError(
+        f"The option {name} {problem}.", fields=(FieldProblem(f"options.{name}", problem, value),)
+    )
+
+
+def _declared(target: Target) -> DeclaredNode:
+    options = target.options
+    try:
+        return DeclaredNode(
+            cpu_millis=parse_cpu_millis(options["cpus"]) if "cpus" in options else None,
+            memory_mib=parse_memory_mib(options["memory"]) if "memory" in options else None,
+            first_uid=_number(options, "first_uid"),
+        )
+    except ValueError as error:
+        raise InvalidInputError(str(error), fields=(FieldProblem("options", str(error)),)) from None
+
+
+def _number(options: dict[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is not None and not text.isdigit():
+        raise option_problem(name, "is not a number", text)
+    return None if text is None else int(text)

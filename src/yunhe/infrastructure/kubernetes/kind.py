@@ -1,14 +1,11 @@
 """Kubernetes as a kind of engine: a cluster that a kubeconfig, or the pod we run in, gives access to."""
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
-
 from yunhe.infrastructure.contract.engine import Engine
-from yunhe.infrastructure.contract.kind import Check, Target
-from yunhe.infrastructure.kubernetes.target import read_settings
+from yunhe.infrastructure.contract.kind import Check, Target, timed
+from yunhe.infrastructure.kubernetes.target import read_target
 
 
 class KubernetesKind:
@@ -18,16 +15,13 @@ class KubernetesKind:
         """Yield each thing a cluster must give us, with how long it took to find out."""
         from yunhe.infrastructure.kubernetes.onboard import onboard  # noqa: PLC0415 - not before it is needed
 
-        began = time.monotonic()
-        async for check in onboard(read_settings(target)):
-            now = time.monotonic()
-            yield msgspec.structs.replace(check, seconds=now - began)
-            began = now
+        async for check in timed(onboard(read_target(target))):
+            yield check
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:
         """Hold a connection that mends itself."""
         from yunhe.infrastructure.kubernetes.engine import open_engine  # noqa: PLC0415 - not before it is needed
 
-        async with open_engine(read_settings(target)) as engine:
+        async with open_engine(read_target(target)) as engine:
             yield engine

@@ -54,7 +54,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def read_settings(target: Target) -> ClusterSettings:
+def read_target(target: Target) -> ClusterSettings:
     """Return the settings in *target*, or say which option is wrong."""
     options = target.options
     for name in ("namespace", "namespace_prefix"):

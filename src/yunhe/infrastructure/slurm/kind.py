@@ -1,13 +1,10 @@
 """Slurm sites as a kind of engine."""
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
-
 from yunhe.infrastructure.contract.engine import Engine
-from yunhe.infrastructure.contract.kind import Check, Target
+from yunhe.infrastructure.contract.kind import Check, Target, timed
 from yunhe.infrastructure.slurm.engine import SlurmEngine
 from yunhe.infrastructure.slurm.onboard import onboard
 from yunhe.infrastructure.slurm.target import read_target
@@ -18,11 +15,8 @@ class SlurmKind:
 
     async def onboard(self, target: Target) -> AsyncIterator[Check]:
         """Yield each step of getting a site ready, with how long it took."""
-        began = time.monotonic()
-        async for check in onboard(read_target(target)):
-            now = time.monotonic()
-            yield msgspec.structs.replace(check, seconds=now - began)
-            began = now
+        async for check in timed(onboard(read_target(target))):
+            yield check
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:

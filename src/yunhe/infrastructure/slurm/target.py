@@ -1,8 +1,7 @@
 """Which site, how its login node is reached, and what the operator says of it."""
 
 from yunhe.infrastructure.contract.kind import Target
-from yunhe.infrastructure.host.target import DeclaredNode, HostTarget, LocalHost, SshHost
-from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.infrastructure.host.target import DeclaredNode, HostTarget, LocalHost, option_problem, ssh_host
 from yunhe.kernel.units import parse_duration_s
 
 DEFAULT_ROOT = "~/.yunhe/slurm"
@@ -47,34 +46,19 @@ def read_target(target: Target) -> HostTarget:
     )
     root = options.get("root", DEFAULT_ROOT)
     if set(root) & set("%\\\n\0"):
-        raise _problem(
+        raise option_problem(
             "root", "must not hold %, a backslash or a line break: Slurm reads them in file names", root
         )
     if not target.address:
         return LocalHost(root=root, declared=declared)
-    return SshHost(
-        destination=target.address,
-        port=_number(options, "port"),
-        identity_file=options.get("identity"),
-        options=("-F", options["ssh_config"]) if "ssh_config" in options else (),
-        root=root,
-        python=options.get("login_python", "python3"),
-        declared=declared,
-    )
+    return ssh_host(target, root=root, python=options.get("login_python", "python3"), declared=declared)
 
 
 def _word(options: dict[str, str], name: str) -> str:
     text = options.get(name, "")
     if text.startswith("-") or set(text) & set(" ,\t\n\0"):
-        raise _problem(name, "must be one name", text)
+        raise option_problem(name, "must be one name", text)
     return text
-
-
-def _number(options: dict[str, str], name: str) -> int | None:
-    text = options.get(name)
-    if text is not None and not text.isdigit():
-        raise _problem(name, "is not a number", text)
-    return None if text is None else int(text)
 
 
 def _duration_s(options: dict[str, str], name: str) -> int:
@@ -84,10 +68,4 @@ def _duration_s(options: dict[str, str], name: str) -> int:
     try:
         return round(parse_duration_s(text))
     except ValueError as error:
-        raise _problem(name, str(error), text) from None
-
-
-def _problem(name: str, problem: str, value: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"The option {name} {problem}.", fields=(FieldProblem(f"options.{name}", problem, value),)
-    )
+        raise option_problem(name, str(error), text) from None

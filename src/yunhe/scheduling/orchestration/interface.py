@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from yunhe.control.plugins.model import ExecRequest, ExecSession
+from yunhe.control.pools.model import ExecRequest, ExecSession
 from yunhe.kernel.ids import JobId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import (

@@ -9,8 +9,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import ExecRequest, ExecSession
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import ExecRequest, ExecSession
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, NotFoundError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import JobId, NodeId
@@ -62,14 +62,14 @@ class OrchestrationService:
         blobs: Blobs,
         notices: Notices,
         perception: Perception,
-        plugins: Plugins,
+        pools: Pools,
         clock: Clock,
     ) -> None:
         self._database = database
         self._blobs = blobs
         self._notices = notices
         self._perception = perception
-        self._plugins = plugins
+        self._pools = pools
         self._clock = clock
 
     async def submit(self, orders: tuple[JobOrder, ...]) -> tuple[Job, ...]:
@@ -136,7 +136,7 @@ class OrchestrationService:
     async def resize(self, job_id: JobId, resources: Resources) -> Job:
         """Change a running job's limits in place."""
         totals: dict[NodeId, Resources] = {
-            node.id: node.total for pool in await self._plugins.pools() for node in pool.nodes
+            node.id: node.total for pool in await self._pools.pools() for node in pool.nodes
         }
         now, by = self._clock(), audit.actor()
         detail = f"cpu_millis={resources.cpu_millis} memory_mib={resources.memory_mib}"
@@ -243,7 +243,7 @@ class OrchestrationService:
     async def _live_logs(self, attempt: Attempt, offset: int, *, follow: bool) -> AsyncIterator[LogPiece]:
         """Yield what the pool has beyond what is kept; nothing while it does not answer or knows nothing yet."""
         try:
-            async for chunk in self._plugins.logs(
+            async for chunk in self._pools.logs(
                 attempt.pool_id, attempt.allocation_id, offset=offset, follow=follow
             ):
                 yield LogPiece(attempt=attempt.number, offset=chunk.offset, data=chunk.data)
@@ -263,7 +263,7 @@ class OrchestrationService:
     async def files(self, job_id: JobId, paths: tuple[str, ...]) -> AsyncIterator[bytes]:
         """Yield a gzip-compressed tar of *paths* of a running job's directory."""
         _, attempt = await self._running(job_id)
-        async for chunk in self._plugins.files(attempt.pool_id, attempt.allocation_id, paths):
+        async for chunk in self._pools.files(attempt.pool_id, attempt.allocation_id, paths):
             yield chunk
 
     @asynccontextmanager
@@ -279,7 +279,7 @@ class OrchestrationService:
             project_id=job.project_id,
             detail=" ".join(request.argv)[:200],
         )
-        async with self._plugins.exec(attempt.pool_id, attempt.allocation_id, request) as session:
+        async with self._pools.exec(attempt.pool_id, attempt.allocation_id, request) as session:
             yield session
 
     async def _running(self, job_id: JobId) -> tuple[Job, Attempt]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from yunhe.control.plugins.model import Pool, PoolNode, PoolState
+from yunhe.control.pools.model import Pool, PoolNode, PoolState
 from yunhe.scheduling.perception.model import Edge, ResourceGraph, Vertex, VertexKind
 
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from yunhe.control.plugins.model import UsageMinute
+from yunhe.control.pools.model import UsageMinute
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources

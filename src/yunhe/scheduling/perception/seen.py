@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from yunhe.control.plugins.model import Pool, PoolNode, PoolState
+from yunhe.control.pools.model import Pool, PoolNode, PoolState
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources

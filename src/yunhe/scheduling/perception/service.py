@@ -6,8 +6,8 @@ import anyio
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import PoolState, UsageMinute
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import PoolState, UsageMinute
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 class PerceptionService:
     """Implements ``Perception``."""
 
-    def __init__(self, database: Database, plugins: Plugins, clock: Clock) -> None:
+    def __init__(self, database: Database, pools: Pools, clock: Clock) -> None:
         self._database = database
-        self._plugins = plugins
+        self._pools = pools
         self._clock = clock
 
     async def snapshot(self, promised: dict[NodeId, Resources]) -> Snapshot:
         """Encapsulate the world as known now, less what is promised on each node."""
-        pools = await self._plugins.pools()
+        pools = await self._pools.pools()
         prices = await self._database.read(store.read_prices)
         now = self._clock()
         return build_snapshot(
@@ -56,7 +56,7 @@ class PerceptionService:
 
     async def graph(self, pool: str = "") -> ResourceGraph:
         """Return how clusters, nodes and resources belong together."""
-        pools = (await self._plugins.pool(pool),) if pool else await self._plugins.pools()
+        pools = (await self._pools.pool(pool),) if pool else await self._pools.pools()
         return build_graph(pools, taken_at=self._clock())
 
     async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
@@ -74,10 +74,10 @@ class UsageFeed:
     """Brings every pool's minutes of use home; each pool is read by one process at a time."""
 
     def __init__(
-        self, database: Database, plugins: Plugins, clock: Clock, *, owner: str, retention_s: float
+        self, database: Database, pools: Pools, clock: Clock, *, owner: str, retention_s: float
     ) -> None:
         self._database = database
-        self._plugins = plugins
+        self._pools = pools
         self._clock = clock
         self._owner = owner
         self._retention_s = retention_s
@@ -90,7 +90,7 @@ class UsageFeed:
                 await anyio.sleep(FEED_EVERY_S)
 
     async def _read_all(self) -> None:
-        pools = [pool.id for pool in await self._plugins.pools() if pool.state is not PoolState.CONNECTING]
+        pools = [pool.id for pool in await self._pools.pools() if pool.state is not PoolState.CONNECTING]
         for pool_id, seq in (await self._database.write(lambda c: self._claim(c, pools))).items():
             await self._read(pool_id, seq)
 
@@ -111,7 +111,7 @@ class UsageFeed:
 
     async def _read(self, pool_id: PoolId, seq: int) -> None:
         try:
-            minutes = await self._plugins.usage(pool_id, beyond=seq)
+            minutes = await self._pools.usage(pool_id, beyond=seq)
         except YunheError as error:
             log.info("usage waits on the pool", extra={"pool": pool_id, "problem": str(error)})
             return

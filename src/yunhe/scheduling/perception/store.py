@@ -4,7 +4,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.model import UsageMinute
+from yunhe.control.pools.model import UsageMinute
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.storage.database import json_column, metadata

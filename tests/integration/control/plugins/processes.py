@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.repository import REPOSITORY
-from yunhe.control.plugins.model import Plugin, Pool, PoolSpec
+from yunhe.control.plugins.model import Plugin
+from yunhe.control.pools.model import Pool, PoolSpec
 from yunhe.entrypoints.client import Client
 
 SOURCES = REPOSITORY / "src"

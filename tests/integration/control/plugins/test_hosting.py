@@ -9,8 +9,9 @@ import pytest
 
 from integration.control.plugins.platform_process import PlatformProcess
 from integration.control.plugins.processes import add_pool, hosted_folder, until
-from yunhe.control.plugins.model import Check, Plugin, PluginProcess, PluginState, PoolState
+from yunhe.control.plugins.model import Plugin, PluginProcess, PluginState
 from yunhe.control.plugins.supervisor import start_ticks
+from yunhe.control.pools.model import Check, PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 

@@ -18,7 +18,8 @@ from integration.control.plugins.platform_process import PlatformProcess
 from integration.control.plugins.processes import plugin, until
 from support.agent_roots import agent_root
 from support.go_plugin import built_go_plugin
-from yunhe.control.plugins.model import PluginState, Pool, PoolSpec, PoolState
+from yunhe.control.plugins.model import PluginState
+from yunhe.control.pools.model import Pool, PoolSpec, PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import YunheError
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState

@@ -20,7 +20,8 @@ from integration.control.plugins.processes import (
     until,
 )
 from integration.entrypoints.api.serving import Served, serving
-from yunhe.control.plugins.model import InstanceState, PluginState, PoolState
+from yunhe.control.plugins.model import InstanceState, PluginState
+from yunhe.control.pools.model import PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.trading.accounts.model import Role
 

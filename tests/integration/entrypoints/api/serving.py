@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 
 from support import apart
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.entrypoints.api.app import create_app
 from yunhe.entrypoints.api.serve import ApiServer, listen
 from yunhe.entrypoints.client import Client

@@ -4,7 +4,7 @@ import pytest
 
 from integration.entrypoints.api.conftest import People
 from integration.entrypoints.api.serving import Served
-from yunhe.control.plugins.model import Check, Pool, PoolSpec, PoolState
+from yunhe.control.pools.model import Check, Pool, PoolSpec, PoolState
 from yunhe.kernel.errors import ConflictError, ForbiddenError, NotFoundError, UnauthenticatedError
 from yunhe.kernel.money import Prices, Tier
 from yunhe.trading.accounts.model import EVERY_PROJECT, Role

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from integration.entrypoints.api.conftest import People
 from integration.entrypoints.api.serving import Served
-from yunhe.control.plugins.model import UsageMinute
+from yunhe.control.pools.model import UsageMinute
 from yunhe.entrypoints.cli.commands.analysis.flex_recorded import recorded_usage
 from yunhe.entrypoints.cli.main import main
 from yunhe.entrypoints.client import Client

@@ -11,7 +11,7 @@ import pytest
 
 from integration.entrypoints.api.conftest import People
 from integration.entrypoints.api.serving import Served, add_fake_pool
-from yunhe.control.plugins.model import ExecRequest, Pool, PoolSpec
+from yunhe.control.pools.model import ExecRequest, Pool, PoolSpec
 from yunhe.entrypoints.client import AsyncClient, Client
 from yunhe.kernel.errors import (
     ConflictError,

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from integration.entrypoints.api.server_process import process, wait_ready
 from integration.entrypoints.api.serving import free_port
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.entrypoints.api.serve import check_address
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import InvalidInputError

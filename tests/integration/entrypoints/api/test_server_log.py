@@ -25,12 +25,12 @@ from yunhe.trading.demand.model import Task
 
 SECRET = "hunter2 'and' \"more\" of it"
 FAIL_ONCE = """
-from yunhe.control.plugins.service import PluginService
-launch = PluginService.launch
+from yunhe.control.pools.service import PoolService
+launch = PoolService.launch
 async def fail_once(self, pool_id, order, mounts):
-    PluginService.launch = launch
+    PoolService.launch = launch
     raise RuntimeError(f"cannot launch {order}")
-PluginService.launch = fail_once
+PoolService.launch = fail_once
 """
 
 

@@ -15,7 +15,7 @@ from yunhe.infrastructure.kubernetes.api.shapes import Pod
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
 from yunhe.infrastructure.kubernetes.objects.phases import has_run, is_over
 from yunhe.infrastructure.kubernetes.objects.pods import collection, path_of, pod_body
-from yunhe.infrastructure.kubernetes.target import read_settings
+from yunhe.infrastructure.kubernetes.target import read_target
 from yunhe.kernel.errors import ForbiddenError
 from yunhe.kernel.ids import NodeId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.engine, pytest.mark.drives("kuberne
 @pytest.fixture
 async def engine(kubernetes_cluster: Cluster) -> AsyncGenerator[KubernetesEngine]:
     options = {"kubeconfig": str(kubernetes_cluster.kubeconfig()), "sample_every": "0.5"}
-    async with open_engine(read_settings(Target(options=options))) as engine:
+    async with open_engine(read_target(Target(options=options))) as engine:
         yield engine
 
 
@@ -55,7 +55,7 @@ async def thawed_launch_starts_nothing(
 async def is_cleared_away(kubernetes_cluster: Cluster, key: tuple[str, str]) -> None:
     """Let a new process look after it: it finds what is wrong by itself."""
     options = {"kubeconfig": str(kubernetes_cluster.kubeconfig())}
-    async with open_engine(read_settings(Target(options=options))) as engine:
+    async with open_engine(read_target(Target(options=options))) as engine:
         with anyio.fail_after(45):
             while (pod := engine.pods.get(key)) is not None and not is_over(pod):
                 await anyio.sleep(0.1)
@@ -191,7 +191,7 @@ async def test_out_of_memory_is_told_as_such(engine: KubernetesEngine, caller: E
 
 async def test_an_accelerator_is_given_as_an_extended_resource(kubernetes_cluster: Cluster) -> None:
     options = {"kubeconfig": str(kubernetes_cluster.kubeconfig()), "accelerators": "dev=example.com/device"}
-    async with open_engine(read_settings(Target(options=options))) as engine:
+    async with open_engine(read_target(Target(options=options))) as engine:
         nodes = {node.id: node for node in (await engine.inventory()).nodes}
         assert nodes[NodeId("node-2")].total.accelerator_milli("dev") == 2000
         wanted = Resources(cpu_millis=100, memory_mib=64, accelerators=(Accelerators("dev", 1000),))

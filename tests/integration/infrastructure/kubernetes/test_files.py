@@ -16,7 +16,7 @@ from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
 from yunhe.infrastructure.kubernetes.files.uploads import FILES_LIMIT_BYTES, PIECE_BYTES, BareList
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.pods import collection, path_of
-from yunhe.infrastructure.kubernetes.target import read_settings
+from yunhe.infrastructure.kubernetes.target import read_target
 from yunhe.kernel.errors import ConflictError, ForbiddenError, NotFoundError, TooLargeError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -30,7 +30,7 @@ NAMESPACE = "yunhe-files"
 @asynccontextmanager
 async def connected(cluster: Cluster) -> AsyncGenerator[EngineCaller]:
     options = {"kubeconfig": str(cluster.kubeconfig()), "sample_every": "0.5"}
-    async with open_engine(read_settings(Target(options=options))) as engine:
+    async with open_engine(read_target(Target(options=options))) as engine:
         yield EngineCaller(engine, NodeId(""), ProjectId("files"), SMALL, 45.0)
 
 

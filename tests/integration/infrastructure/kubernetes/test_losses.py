@@ -12,7 +12,7 @@ from yunhe.conformance.caller import EngineCaller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder, Observed, Phase
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
-from yunhe.infrastructure.kubernetes.target import read_settings
+from yunhe.infrastructure.kubernetes.target import read_target
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import NodeId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -25,7 +25,7 @@ SMALL = Resources(cpu_millis=50, memory_mib=32)
 @pytest.fixture
 async def engine(kubernetes_cluster: Cluster) -> AsyncGenerator[KubernetesEngine]:
     options = {"kubeconfig": str(kubernetes_cluster.kubeconfig())}
-    async with open_engine(read_settings(Target(options=options))) as engine:
+    async with open_engine(read_target(Target(options=options))) as engine:
         yield engine
 
 

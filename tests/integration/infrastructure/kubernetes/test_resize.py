@@ -12,7 +12,7 @@ from yunhe.conformance.caller import EngineCaller
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import LaunchOrder
 from yunhe.infrastructure.kubernetes.engine import KubernetesEngine, open_engine
-from yunhe.infrastructure.kubernetes.target import read_settings
+from yunhe.infrastructure.kubernetes.target import read_target
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import NodeId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -25,7 +25,7 @@ SMALL, LARGER = Resources(cpu_millis=100, memory_mib=64), Resources(cpu_millis=1
 @pytest.fixture
 async def caller(kubernetes_cluster: Cluster) -> AsyncGenerator[EngineCaller]:
     options = {"kubeconfig": str(kubernetes_cluster.kubeconfig()), "sample_every": "0.5"}
-    async with open_engine(read_settings(Target(options=options))) as engine:
+    async with open_engine(read_target(Target(options=options))) as engine:
         yield EngineCaller(engine, NODE, ProjectId("resizing"), SMALL, 45.0)
 
 

@@ -10,7 +10,7 @@ from engines.kubernetes.cluster import Cluster
 from engines.kubernetes.nodes import node, run_nodes
 from integration.control.plugins.platform_process import PlatformProcess
 from integration.control.plugins.processes import until
-from yunhe.control.plugins.model import Check, PoolSpec, PoolState
+from yunhe.control.pools.model import Check, PoolSpec, PoolState
 from yunhe.entrypoints.client import Client
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState

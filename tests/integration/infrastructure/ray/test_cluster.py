@@ -11,12 +11,12 @@ import pytest
 
 from engines.ray_cluster import RayCluster, RayIsMissingError, ray_cluster, ray_python
 from yunhe.conformance.caller import EngineCaller, new_allocation_id
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import Ending, Phase
 from yunhe.infrastructure.ray.client import RayClient
 from yunhe.infrastructure.ray.engine import RayEngine
-from yunhe.infrastructure.ray.kind import ray_kind
+from yunhe.infrastructure.ray.kind import RayKind
 from yunhe.infrastructure.ray.target import read_target
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import NodeId, ProjectId
@@ -67,7 +67,7 @@ async def calling(cluster: RayCluster) -> AsyncGenerator[EngineCaller]:
 
 
 async def checks(target: Target) -> list[Check]:
-    return [check async for check in ray_kind().onboard(target)]
+    return [check async for check in RayKind().onboard(target)]
 
 
 async def until(happened: Callable[[], bool]) -> None:
@@ -128,9 +128,9 @@ async def test_a_missing_and_a_wrong_token_are_told_apart_and_the_right_one_is_a
 async def test_one_task_from_its_yaml_to_its_bill(cluster: RayCluster, tmp_path: Path) -> None:
     async with running(Settings(home=tmp_path)) as platform:
         spec = PoolSpec(name="ray", kind="ray", target=cluster.url)
-        seen = [check async for check in platform.plugins.add(spec)]
+        seen = [check async for check in platform.pools.add(spec)]
         assert all(check.ok for check in seen), seen
-        pool = await platform.plugins.pool("ray")
+        pool = await platform.pools.pool("ray")
         prices = Prices(cpu_core_hour_micros=50_000_000, memory_gib_hour_micros=10_000_000)
         await platform.trades.publish_prices(pool.id, prices)
         who = await platform.accounts.authenticate(first_key_path(tmp_path).read_text().strip())

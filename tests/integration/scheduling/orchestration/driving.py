@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from support import apart
 from yunhe.control.plugins.in_process import in_process
-from yunhe.control.plugins.model import PoolSpec, Step
-from yunhe.control.plugins.service import PluginService
+from yunhe.control.pools.model import PoolSpec, Step
+from yunhe.control.pools.service import PoolService
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.kind import FakeKind, FakeSite
 from yunhe.kernel.clock import system_clock
@@ -70,7 +70,7 @@ class Rig:
     database: Database
     gated: GatedDatabase
     kind: FakeKind
-    plugins: PluginService
+    pools: PoolService
     blobs: Blobs
     driver: Driver
     placer: Placer
@@ -90,7 +90,7 @@ class Rig:
         return self.kind.site(Target(address=pool))
 
     async def add_pool(self, name: str) -> None:
-        checks = [c async for c in self.plugins.add(PoolSpec(name=name, kind="fake", target=name))]
+        checks = [c async for c in self.pools.add(PoolSpec(name=name, kind="fake", target=name))]
         assert all(check.ok for check in checks)
 
     async def submit(
@@ -147,15 +147,16 @@ async def rig(folder: Path) -> AsyncGenerator[Rig]:
     kind, blobs = FakeKind(), Blobs(database, system_clock, 1 << 20)
     vault, notices = Vault.at(folder / "vault.key"), Notices(database)
     made = in_process({"fake": kind})
-    plugins = plugin_parts(Settings(home=folder), database, blobs, vault, made, system_clock).service
-    means = StepDependencies(gated, plugins, vault, notices, system_clock, OWNER, lambda: None)
+    kinds = plugin_parts(Settings(home=folder), database, vault, made, system_clock).kinds
+    pools = PoolService(database, blobs, system_clock, kinds)
+    means = StepDependencies(gated, pools, vault, notices, system_clock, OWNER, lambda: None)
     driver = Driver(means)
-    perception = PerceptionService(database, plugins, system_clock)
+    perception = PerceptionService(database, pools, system_clock)
     won: dict[JobId, int] = {}
     placer = Placer(database, perception, system_clock, owner=OWNER, lease_s=LEASE_S, taken=won.__setitem__)
-    releaser = Releaser(database, plugins, system_clock)
-    parts = Rig(database, gated, kind, plugins, blobs, driver, placer, releaser, won)
-    async with plugins.running():
+    releaser = Releaser(database, pools, system_clock)
+    parts = Rig(database, gated, kind, pools, blobs, driver, placer, releaser, won)
+    async with pools.running():
         await parts.add_pool("lab")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(driver.run)

@@ -3,7 +3,7 @@
 import anyio
 
 from integration.infrastructure.host.sshd import SshServer
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.pools.model import PoolSpec
 from yunhe.kernel.money import Prices
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.start import first_key_path
@@ -15,12 +15,12 @@ async def with_a_pool(platform: Platform, *, cpus: str = "4") -> Principal:
     """Add a fake pool with prices, and return the first user."""
     checks = [
         check
-        async for check in platform.plugins.add(
+        async for check in platform.pools.add(
             PoolSpec(name="lab", kind="fake", target="lab", options={"cpus": cpus})
         )
     ]
     assert all(check.ok for check in checks)
-    pool = await platform.plugins.pool("lab")
+    pool = await platform.pools.pool("lab")
     prices = Prices(cpu_core_hour_micros=50_000_000, memory_gib_hour_micros=10_000_000)
     await platform.trades.publish_prices(pool.id, prices)
     return await platform.accounts.authenticate(first_key_path(platform.settings.home).read_text().strip())

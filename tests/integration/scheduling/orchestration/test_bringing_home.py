@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from integration.scheduling.orchestration.driving import Rig, rig
-from yunhe.control.plugins import service
+from yunhe.control.pools import service
 from yunhe.infrastructure.contract.model import LogChunk
 from yunhe.infrastructure.fake.engine import FakeEngine
 from yunhe.kernel.errors import (
@@ -150,7 +150,7 @@ async def test_what_no_longer_exists_is_told_as_lost_on_the_job(
         if gone == "from the pool":
             parts.site().pool.release(job.attempts[0].allocation_id, 99)
         else:
-            await parts.plugins.remove("lab", force=True)
+            await parts.pools.remove("lab", force=True)
         trouble.logs = None
         job = await parts.until(job_id, JobState.SUCCEEDED)
         assert "its outputs are lost" in job.reason
@@ -168,13 +168,13 @@ async def test_a_pool_whose_files_are_not_home_is_not_removed_unless_by_force(
         await parts.place()
         await waits(parts, trouble, job_id, "No room left.")
         with pytest.raises(ConflictError, match="still keeps the logs and files of 1 of our jobs"):
-            await parts.plugins.remove("lab")
+            await parts.pools.remove("lab")
         trouble.files = None
         await parts.until(job_id, JobState.SUCCEEDED)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(parts.releaser.run)
             monkeypatch.setattr(service, "FILES_HOME_WITHIN_S", 20.0)
-            await parts.plugins.remove("lab")
+            await parts.pools.remove("lab")
             tasks.cancel_scope.cancel()
 
 

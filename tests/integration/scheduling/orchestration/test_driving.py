@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from integration.scheduling.orchestration.driving import OWNER, rig
-from yunhe.control.plugins.model import LaunchOrder, Mount, Phase
+from yunhe.control.pools.model import LaunchOrder, Mount, Phase
 from yunhe.infrastructure.fake.faults import Fault
 from yunhe.infrastructure.fake.pool import FakePool
 from yunhe.kernel.errors import DiskFullError
@@ -37,7 +37,7 @@ async def test_a_job_placed_again_while_its_last_drive_ends_is_driven_on_and_hea
         with anyio.fail_after(60):
             await parts.gated.reached.wait()
         await parts.add_pool("north")
-        await parts.plugins.drain("lab")
+        await parts.pools.drain("lab")
         await parts.place()
         parts.gated.gate.set()
         job = await parts.until(job_id, JobState.FAILED)
@@ -73,7 +73,7 @@ async def test_output_comes_home_when_the_launch_was_heard_and_never_recorded(tm
             resources=held.resources,
             steps=held.order.steps,
         )
-        await parts.plugins.launch(held.pool_id, order, ())
+        await parts.pools.launch(held.pool_id, order, ())
         await parts.database.write(
             lambda c: c.execute(JOBS.update().where(JOBS.c.id == job_id).values(stop_requested=True))
         )

@@ -9,7 +9,7 @@ import pytest
 
 from integration.scheduling.orchestration.stage import with_a_pool
 from support import apart
-from yunhe.control.plugins.model import PoolSpec, Step
+from yunhe.control.pools.model import PoolSpec, Step
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.kernel.ids import JobId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
@@ -71,7 +71,7 @@ def gang(members: int = MEMBERS) -> JobOrder:
 
 async def two_pools(platform: Platform) -> None:
     second = PoolSpec(name="annex", kind="fake", target="annex", options={"cpus": "64"})
-    assert all([check.ok async for check in platform.plugins.add(second)])
+    assert all([check.ok async for check in platform.pools.add(second)])
 
 
 async def told_why(platform: Platform, job: Job) -> Job:

@@ -16,8 +16,8 @@ from integration.infrastructure.host.test_metering import TREE
 from integration.scheduling.orchestration.stage import finished, over_ssh
 from support import apart
 from support.agent_roots import agent_root, kill_daemon
-from yunhe.control.plugins.model import PoolSpec, PoolState
-from yunhe.control.plugins.monitor import LOOK_EVERY_S
+from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.monitor import LOOK_EVERY_S
 from yunhe.kernel.money import Prices
 from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform
@@ -71,9 +71,9 @@ async def stage(home: Path) -> AsyncGenerator[Stage, None]:
 
 
 async def add(platform: Platform, spec: PoolSpec) -> None:
-    checks = [check async for check in platform.plugins.add(spec)]
+    checks = [check async for check in platform.pools.add(spec)]
     assert all(check.ok for check in checks), checks
-    await platform.trades.publish_prices((await platform.plugins.pool(spec.name)).id, PRICES)
+    await platform.trades.publish_prices((await platform.pools.pool(spec.name)).id, PRICES)
 
 
 @pytest.fixture
@@ -95,16 +95,16 @@ async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
 ) -> None:
     async with stage(tmp_path) as s:
         wrong = over_ssh(server, user, python="python9")
-        checks = [check async for check in s.platform.plugins.add(wrong)]
+        checks = [check async for check in s.platform.pools.add(wrong)]
         assert not checks[-1].ok
         assert checks[-1].remedy
-        assert await s.platform.plugins.pools() == ()
-        adding = s.platform.plugins.add(over_ssh(server, user))
+        assert await s.platform.pools.pools() == ()
+        adding = s.platform.pools.add(over_ssh(server, user))
         sent = False
         async for check in adding:
             assert check.ok, check
             sent = sent or check.step == "agent sent"
-            (pool,) = await s.platform.plugins.pools()
+            (pool,) = await s.platform.pools.pools()
             assert pool.state is PoolState.CONNECTING
             assert pool.nodes == ()
             plan = await s.platform.applications.plan(
@@ -112,7 +112,7 @@ async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
             )
             assert isinstance(plan, Waiting)
         assert sent
-        (pool,) = await s.platform.plugins.pools()
+        (pool,) = await s.platform.pools.pools()
         assert pool.state is PoolState.READY
         assert pool.isolation == ("per-project" if user == "root" else "one-project")
         plan = await s.platform.applications.plan(
@@ -130,10 +130,10 @@ async def test_the_agent_reports_live_compute_at_its_period(tmp_path: Path, root
         await add(s.platform, PoolSpec(name="here", kind="local", options={"root": str(root)}))
         await s.submit("while :; do :; done", timeout=25, resources=ResourceSpec(cpus=1))
         reports: dict[float, Resources] = {}
-        (node,) = (await s.platform.plugins.pool("here")).nodes
+        (node,) = (await s.platform.pools.pool("here")).nodes
         with anyio.move_on_after(22):
             while True:
-                (node,) = (await s.platform.plugins.pool("here")).nodes
+                (node,) = (await s.platform.pools.pool("here")).nodes
                 reports[node.seen_at] = node.used
                 await anyio.sleep(0.2)
     times = sorted(reports)
@@ -250,7 +250,7 @@ async def test_a_price_that_changes_midway_bills_each_part_of_a_real_job_at_its_
 ) -> None:
     async with stage(tmp_path) as s:
         await add(s.platform, PoolSpec(name="here", kind="local", options={"root": str(root)}))
-        pool = await s.platform.plugins.pool("here")
+        pool = await s.platform.pools.pool("here")
         busy = await s.submit("while :; do :; done", resources=ResourceSpec(cpus=0.5), timeout=8)
         await s.until(busy, JobState.RUNNING)
         await anyio.sleep(5)

@@ -45,7 +45,7 @@ async def test_prices_fall_with_the_tier_and_bills_show_it(tmp_path: Path, datab
         Settings(home=tmp_path, database_url=database_url), kinds={"fake": FakeKind()}
     ) as platform:
         who = await with_a_pool(platform)
-        pool = await platform.plugins.pool("lab")
+        pool = await platform.pools.pool("lab")
         book = await platform.trades.price_list(pool.id)
         assert book is not None
         cpu = {tier: book.tiers[tier].cpu_core_hour_micros for tier in Tier}
@@ -93,7 +93,7 @@ async def test_what_was_used_before_a_price_changed_is_owed_at_the_old_price(
         Settings(home=tmp_path, database_url=database_url), kinds={"fake": FakeKind()}
     ) as platform:
         who = await with_a_pool(platform)
-        pool = await platform.plugins.pool("lab")
+        pool = await platform.pools.pool("lab")
         (job,) = await platform.applications.submit(who, (Submission(task=Task(run="sleep 2.5\n")),))
         changes: list[PriceList] = []
         for factor in (1000, 1):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.control.plugins.model import Pool, PoolNode, PoolSpec, PoolState
+from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
 from yunhe.kernel.ids import NodeId, PoolId
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.scheduling.perception.graph import build_graph

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yunhe.control.plugins.model import Meters
+from yunhe.control.pools.model import Meters
 from yunhe.kernel.ids import AllocationId, JobId, PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Accelerators, Resources

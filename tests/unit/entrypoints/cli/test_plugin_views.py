@@ -3,7 +3,8 @@
 from rich.console import Console, RenderableType
 
 from yunhe.control.plugins.in_process import in_process
-from yunhe.control.plugins.model import Plugin, PluginState, Pool, PoolNode, PoolSpec, PoolState
+from yunhe.control.plugins.model import Plugin, PluginState
+from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
 from yunhe.entrypoints.cli.views.plugins import kinds_table, plugin_page, plugins_table
 from yunhe.entrypoints.cli.views.pools import graph_tree
 from yunhe.kernel.ids import NodeId, PoolId

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from yunhe.control.plugins.model import Check, Meters, Pool, PoolNode, PoolSpec, PoolState
+from yunhe.control.pools.model import Check, Meters, Pool, PoolNode, PoolSpec, PoolState
 from yunhe.entrypoints.cli.terminal.screen import amount, bytes_text, out, span
 from yunhe.entrypoints.cli.views.costs import costs_table
 from yunhe.entrypoints.cli.views.jobs import ending, explanation_page, jobs_table

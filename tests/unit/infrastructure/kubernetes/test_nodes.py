@@ -19,13 +19,13 @@ from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode
 from yunhe.infrastructure.kubernetes.facts import ServerVersion
 from yunhe.infrastructure.kubernetes.objects.nodes import catalogue_of, node_of, unmapped_devices
 from yunhe.infrastructure.kubernetes.onboard import onboard
-from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_settings
+from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_target
 from yunhe.infrastructure.kubernetes.usage.meters import Minutes, PodMeter, PodSample
 from yunhe.infrastructure.kubernetes.usage.stats import NodeUse, Stats, UsageSource
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Accelerators, Resources
 
-GPUS = read_settings(
+GPUS = read_target(
     Target(options={"accelerators": "H200=nvidia.com/gpu@product=H200,A100=nvidia.com/gpu@product=A100"})
 )
 READY = {"type": "Ready", "status": "True"}

@@ -27,13 +27,13 @@ from yunhe.infrastructure.kubernetes.objects.pods import (
 )
 from yunhe.infrastructure.kubernetes.objects.records import claimed
 from yunhe.infrastructure.kubernetes.objects.wrapper import WRAPPER
-from yunhe.infrastructure.kubernetes.target import DEFAULT_IMAGE, ClusterSettings, read_settings
+from yunhe.infrastructure.kubernetes.target import DEFAULT_IMAGE, ClusterSettings, read_target
 from yunhe.kernel.errors import InvalidInputError, TooLargeError, UnsupportedError
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.resources import Accelerators, Resources
 
 KEY = ("yunhe-p", "alloc-1")
-GPUS = read_settings(Target(options={"accelerators": "H200=nvidia.com/gpu@nvidia.com/gpu.product=H200"}))
+GPUS = read_target(Target(options={"accelerators": "H200=nvidia.com/gpu@nvidia.com/gpu.product=H200"}))
 
 
 def order(**fields: Any) -> LaunchOrder:
@@ -204,7 +204,7 @@ def test_what_the_cluster_cannot_honour_is_refused_by_field(
 )
 def test_a_wrong_option_is_refused_by_name(options: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        read_settings(Target(options=options))
+        read_target(Target(options=options))
     assert next(iter(options)) in caught.value.fields[0].field
 
 

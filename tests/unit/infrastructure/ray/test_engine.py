@@ -16,7 +16,7 @@ from engines.ray_dashboard import HEAD, NOW_MS, Dashboard
 from yunhe.conformance.caller import archive_of, chunks_of, files_in
 from yunhe.infrastructure.contract.kind import Check, Target
 from yunhe.infrastructure.contract.model import LaunchOrder, Phase, Step, Upload
-from yunhe.infrastructure.ray import kind
+from yunhe.infrastructure.ray import onboard
 from yunhe.infrastructure.ray.engine import ENTRYPOINT, RayEngine
 from yunhe.infrastructure.ray.kind import RayKind
 from yunhe.infrastructure.ray.reports import FRESH_S
@@ -367,8 +367,8 @@ class TestOnboarding:
     """Each step of ``yunhe pool add ray``, and what is said when it fails."""
 
     async def checks(self, dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-        monkeypatch.setattr(kind, "RayClient", dashboard.client)
-        monkeypatch.setattr(kind, "TRIAL_WITHIN_S", 0.5)
+        monkeypatch.setattr(onboard, "RayClient", dashboard.client)
+        monkeypatch.setattr(onboard, "TRIAL_WITHIN_S", 0.5)
         return [check async for check in RayKind().onboard(Target(address="http://head:8265"))]
 
     @pytest.mark.parametrize(

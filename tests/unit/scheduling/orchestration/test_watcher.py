@@ -5,8 +5,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Observation, Observed, Phase
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import Observation, Observed, Phase
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
@@ -34,7 +34,7 @@ class SlowPool:
 
 async def test_wanting_a_pool_again_before_its_last_look_is_over_begins_no_second_watch() -> None:
     pool = SlowPool()
-    watcher = Watcher(cast("Plugins", cast("Any", pool)), lambda _allocation_id: None)
+    watcher = Watcher(cast("Pools", cast("Any", pool)), lambda _allocation_id: None)
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             watcher.want(tasks, LAB)
@@ -50,7 +50,7 @@ async def test_wanting_a_pool_again_before_its_last_look_is_over_begins_no_secon
 async def test_a_pool_is_watched_again_after_its_watch_has_ended() -> None:
     pool = SlowPool()
     pool.answer.set()
-    watcher = Watcher(cast("Plugins", cast("Any", pool)), lambda _allocation_id: None)
+    watcher = Watcher(cast("Pools", cast("Any", pool)), lambda _allocation_id: None)
     for _ in range(2):
         async with anyio.create_task_group() as tasks:
             before = watcher.looks_begun(LAB)
@@ -76,7 +76,7 @@ class PoolThatIsRemoved:
 
 async def test_what_was_last_seen_on_a_pool_is_forgotten_when_the_pool_is_removed() -> None:
     poked: list[AllocationId] = []
-    watcher = Watcher(cast("Plugins", cast("Any", PoolThatIsRemoved())), poked.append)
+    watcher = Watcher(cast("Pools", cast("Any", PoolThatIsRemoved())), poked.append)
     async with anyio.create_task_group() as tasks:
         watcher.want(tasks, LAB)
         with anyio.fail_after(5):

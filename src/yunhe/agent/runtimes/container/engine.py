@@ -1,4 +1,4 @@
-"""The host's container engine, podman or docker: what it is asked for, and how what it leaves is cleared away.
+"""The host's container engine, podman or docker: the commands it is given and what it answers.
 
 A container is made with one idle process as the project's user and the allocation's directories in it. The wrapper
 enters it with each step (see ``namespaces``); when that idle process is killed, the engine removes the container.
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import subprocess
 from typing import Any, NamedTuple
 
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.environment import PATH
 from yunhe.agent.runs.processes import Identity, identify
 from yunhe.agent.runtimes.container.namespaces import MARK, first_environment
 
@@ -26,56 +24,19 @@ _ABOUT = '{{.State.Pid}} {{with .GraphDriver}}{{with .Data}}{{index . "UpperDir"
 _FIRST_NAME = "yunhe-"
 
 
-class ContainerEngine:
-    """The container engine of this host, once it was asked whether it works."""
+class EngineAnswer(NamedTuple):
+    """How a command of the engine ended and what it said."""
 
-    def __init__(self, agent: str) -> None:
-        self._agent = agent
-        self.program = ""
-        self.reason = "Whether this host has a container engine is not known yet."
-
-    def find(self) -> None:
-        """Find an engine that works; may take as long as each engine has to answer."""
-        if os.geteuid() != 0:
-            self.reason = "Only an agent that is root can enter containers."
-            return
-        reasons: list[str] = []
-        for name in ENGINES:
-            program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{PATH}")
-            if program is None:
-                continue
-            said = _ask([program, "info"])
-            if said.code == 0:
-                self.program = program
-                return
-            reasons.append(f"{name} does not work here: {said.last_line}")
-        self.reason = "; ".join(reasons) or "This host has neither podman nor docker."
-
-    def allocations(self) -> list[str]:
-        """Return the allocations that have a container of this agent."""
-        if not self.program:
-            return []
-        question = ["ps", "--all", "--filter", f"label={LABEL}={self._agent}", "--format", "{{.Names}}"]
-        said = _ask([self.program, *question])
-        names = said.text.split() if said.code == 0 else []
-        return [name[len(_FIRST_NAME) :] for name in names if name.startswith(_FIRST_NAME)]
-
-    def remove(self, allocation_id: str) -> None:
-        """Remove the container of an allocation, if there is one."""
-        if self.program:
-            _ask(removal(self.program, allocation_id))
-
-
-class _Said(NamedTuple):
     code: int
     text: str
 
     @property
     def last_line(self) -> str:
+        """Return the last thing it said, or how it ended."""
         return last_line(self.text) or f"it ended with {self.code}"
 
 
-def _ask(command: list[str]) -> _Said:
+def ask(command: list[str]) -> EngineAnswer:
     """Run a command of the engine to its end, or for as long as it may take."""
     try:
         done = subprocess.run(
@@ -87,10 +48,18 @@ def _ask(command: list[str]) -> _Said:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _Said(124, f"it did not answer within {ANSWER_WITHIN_S:g} s")
+        return EngineAnswer(124, f"it did not answer within {ANSWER_WITHIN_S:g} s")
     except OSError as fault:
-        return _Said(126, str(fault))
-    return _Said(done.returncode, done.stdout.decode(errors="replace"))
+        return EngineAnswer(126, str(fault))
+    return EngineAnswer(done.returncode, done.stdout.decode(errors="replace"))
+
+
+def allocations(program: str, agent: str) -> list[str]:
+    """Return the allocations that have a container of this agent."""
+    listing = ["ps", "--all", "--filter", f"label={LABEL}={agent}", "--format", "{{.Names}}"]
+    said = ask([program, *listing])
+    names = said.text.split() if said.code == 0 else []
+    return [name[len(_FIRST_NAME) :] for name in names if name.startswith(_FIRST_NAME)]
 
 
 def last_line(text: str) -> str:
@@ -112,12 +81,12 @@ def start(order: dict[str, Any], run: Run, group: LimitGroup) -> list[str]:
     # Programs that look for their limits find those of the allocation's own group.
     mounts += [f"{path}:{shown}:ro" for path, shown in group.shown_as()]
     return [
-        order["container"]["program"],
+        order["runtime"]["program"],
         "run",
         "--detach",
         "--rm",
         f"--name={name}",
-        f"--label={LABEL}={order['container']['agent']}",
+        f"--label={LABEL}={order['runtime']['agent']}",
         f"--env={MARK}={name}",
         f"--user={uid}:{uid}",
         "--network=host",
@@ -129,11 +98,11 @@ def start(order: dict[str, Any], run: Run, group: LimitGroup) -> list[str]:
         "--log-driver=none",
         "--no-healthcheck",
         "--workdir=/",
-        f"--shm-size={order['container']['shared_memory_mib']}m",
+        f"--shm-size={order['runtime']['shared_memory_mib']}m",
         *(f"--ulimit={word}={most}:{most}" for word, most in _ulimits()),
         *(f"--volume={mount}" for mount in mounts),
         "--entrypoint=/bin/sh",
-        order["container"]["image"],
+        order["runtime"]["image"],
         "-c",
         _IDLE,
     ]

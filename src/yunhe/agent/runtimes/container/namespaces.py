@@ -22,7 +22,7 @@ _OURS = frozenset({MARK, "HOME", "HOSTNAME", "LOGNAME", "TERM", "TMPDIR", "USER"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Inside:
+class Namespaces:
     """The namespaces of a running container."""
 
     def __init__(self, first: Identity) -> None:

@@ -12,7 +12,7 @@ from litestar.datastructures import State
 from litestar.exceptions import WebSocketDisconnect
 from litestar.params import FromPath
 
-from yunhe.control.plugins.model import ExecRequest, ExecSession
+from yunhe.control.pools.model import ExecRequest, ExecSession
 from yunhe.entrypoints.api.caller import Caller, authenticate
 from yunhe.entrypoints.api.problems import as_yunhe_error, logger, problem_of
 from yunhe.entrypoints.api.request_ids import request_id_of

@@ -71,7 +71,7 @@ async def jobs(  # noqa: PLR0913 - one for each parameter of the query
             projects=await caller.projects(project),
             states=tuple(states or ()),
             name=name,
-            pool_id=(await caller.platform.plugins.pool(pool)).id if pool else None,
+            pool_id=(await caller.platform.pools.pool(pool)).id if pool else None,
             cursor=cursor,
             limit=limit,
         )

@@ -34,7 +34,7 @@ async def ready(state: State) -> Response[Readiness]:
 async def _store_state(platform: Platform) -> str:
     try:
         with anyio.fail_after(READY_WITHIN_S):
-            await platform.plugins.pools()
+            await platform.pools.pools()
     except Exception:
         logger.exception("the store does not answer")
         return "store does not answer"

@@ -47,7 +47,7 @@ async def add(data: JSONBody[PluginFolder], caller: TheCaller, request: ApiReque
     One that runs already in an older version is upgraded: the new one takes over, then the old one leaves.
     """
     await caller.authorize_everywhere(Action.POOLS, data.directory)
-    checks = await begun(caller.platform.plugins.host_plugin(data.directory, name=data.upgrades))
+    checks = await begun(caller.platform.plugins.host(data.directory, name=data.upgrades))
     return StreamAnswer(
         _added(caller, data, checks), "text/event-stream", request.app.state.stopping, events=True
     )
@@ -73,7 +73,7 @@ async def _added(
 async def remove(name: FromPath[str], caller: TheCaller, *, force: FromQuery[bool] = False) -> None:
     """Call a plugin no more and let it leave; refused while pools are of its kind, unless ``force``."""
     await caller.authorize_everywhere(Action.POOLS, name)
-    await caller.platform.plugins.remove_plugin(name, force=force)
+    await caller.platform.plugins.remove(name, force=force)
 
 
 async def require_registrar(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -98,14 +98,14 @@ async def register(
 ) -> Heartbeat:
     """Register an instance of a plugin, and again with every heartbeat; one that is superseded should leave."""
     caller = Caller(request.app.state.platform, request.user)
-    return await caller.platform.plugins.register_plugin(name, instance, data)
+    return await caller.platform.plugins.register(name, instance, data)
 
 
 @delete("/plugins/{name:str}/instances/{instance:str}")
 async def goodbye(name: FromPath[str], instance: FromPath[str], request: ApiRequest) -> None:
     """Forget an instance that leaves."""
     caller = Caller(request.app.state.platform, request.user)
-    await caller.platform.plugins.dismiss_instance(name, instance)
+    await caller.platform.plugins.dismiss(name, instance)
 
 
 router = Router("/", route_handlers=[plugins, plugin, add, remove], tags=["plugins"])

@@ -7,7 +7,7 @@ from litestar import Router, delete, get, post, put
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ASGIApp
 
-from yunhe.control.plugins.model import Check, Pool, PoolSpec
+from yunhe.control.pools.model import Check, Pool, PoolSpec
 from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import Pools, PriceTerms
@@ -28,7 +28,7 @@ async def add(data: JSONBody[PoolSpec], caller: TheCaller, request: ApiRequest) 
     if data.prices is not None:
         await caller.authorize_everywhere(Action.PRICES, data.name)
         await caller.platform.trades.check_prices(data.prices)
-    checks = await begun(caller.platform.plugins.add(data))
+    checks = await begun(caller.platform.pools.add(data))
     return StreamAnswer(
         _added(caller, data, checks), "text/event-stream", request.app.state.stopping, events=True
     )
@@ -43,7 +43,7 @@ async def _added(
             yield event("check", last)
     if last is None or not last.ok:
         raise _not_added(spec, last)
-    pool = await caller.platform.plugins.pool(spec.name)
+    pool = await caller.platform.pools.pool(spec.name)
     if spec.prices is not None:
         await caller.platform.trades.publish_prices(pool.id, spec.prices)
     yield event("pool", pool)
@@ -60,7 +60,7 @@ def _not_added(spec: PoolSpec, failed: Check | None) -> ConflictError:
 @get("/pools")
 async def pools(caller: TheCaller, level: FromQuery[Level | None] = None) -> Pools:
     """List every pool, or those at one level: end, edge or central."""
-    found = await caller.platform.plugins.pools()
+    found = await caller.platform.pools.pools()
     return Pools(tuple(pool for pool in found if level is None or _level(pool) is level))
 
 
@@ -71,14 +71,14 @@ def _level(pool: Pool) -> Level | None:
 @get("/pools/{pool:str}")
 async def pool(pool: FromPath[str], caller: TheCaller) -> Pool:
     """Show one pool, by name or ID."""
-    return await caller.platform.plugins.pool(pool)
+    return await caller.platform.pools.pool(pool)
 
 
 @post("/pools/{pool:str}/check", status_code=200, media_type="text/event-stream")
 async def check(pool: FromPath[str], caller: TheCaller, request: ApiRequest) -> ASGIApp:
     """Say what works and what does not: a stream of events ``check`` and then ``pool``, or ``problem``."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    checks = await begun(caller.platform.plugins.check(pool))
+    checks = await begun(caller.platform.pools.check(pool))
     return StreamAnswer(
         _checked(caller, pool, checks), "text/event-stream", request.app.state.stopping, events=True
     )
@@ -90,14 +90,14 @@ async def _checked(
     async with aclosing(checks):
         async for found in checks:
             yield event("check", found)
-    yield event("pool", await caller.platform.plugins.pool(name))
+    yield event("pool", await caller.platform.pools.pool(name))
 
 
 @post("/pools/{pool:str}/drain", status_code=200)
 async def drain(pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True) -> Pool:
     """Take no new work on a pool (``on=true``), or take it again (``on=false``)."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    return await caller.platform.plugins.drain(pool, on=on)
+    return await caller.platform.pools.drain(pool, on=on)
 
 
 @post("/pools/{pool:str}/nodes/{node:str}/cordon", status_code=200)
@@ -106,7 +106,7 @@ async def cordon(
 ) -> Pool:
     """Take no new work on one node of a pool (``on=true``), or take it again (``on=false``)."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    return await caller.platform.plugins.cordon(pool, node, on=on)
+    return await caller.platform.pools.cordon(pool, node, on=on)
 
 
 @get("/graph")
@@ -119,13 +119,13 @@ async def graph(caller: TheCaller, pool: FromQuery[str] = "") -> ResourceGraph:
 async def remove(pool: FromPath[str], caller: TheCaller, *, force: FromQuery[bool] = False) -> None:
     """Forget a pool that has no work left; with ``force``, even if it has or does not answer."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    await caller.platform.plugins.remove(pool, force=force)
+    await caller.platform.pools.remove(pool, force=force)
 
 
 @get("/pools/{pool:str}/prices")
 async def prices(pool: FromPath[str], caller: TheCaller) -> PriceList:
     """Show what a pool charges now."""
-    found = await caller.platform.plugins.pool(pool)
+    found = await caller.platform.pools.pool(pool)
     listed = await caller.platform.trades.price_list(found.id)
     if listed is None:
         raise NotFoundError(
@@ -139,7 +139,7 @@ async def prices(pool: FromPath[str], caller: TheCaller) -> PriceList:
 async def set_prices(pool: FromPath[str], data: JSONBody[PriceTerms], caller: TheCaller) -> PriceList:
     """Set what a pool charges from now on."""
     await caller.authorize_everywhere(Action.PRICES, pool)
-    found = await caller.platform.plugins.pool(pool)
+    found = await caller.platform.pools.pool(pool)
     return await caller.platform.trades.publish_prices(found.id, data.high, data.tiers)
 
 

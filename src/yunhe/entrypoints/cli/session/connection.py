@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import islice
 
-from yunhe.control.plugins.model import Pool
+from yunhe.control.pools.model import Pool
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import InvalidInputError, NotFoundError, UnauthenticatedError

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from yunhe.control.plugins.model import Pool
+from yunhe.control.pools.model import Pool
 from yunhe.kernel.ids import NodeId, PoolId
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from yunhe.control.plugins.model import Pool
+from yunhe.control.pools.model import Pool
 from yunhe.entrypoints.cli.views.parts import graph_page, members
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import MICROS, show_money

@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from yunhe.control.plugins.model import Account, Catalogue, Pool
+from yunhe.control.pools.model import Account, Catalogue, Pool
 from yunhe.entrypoints.cli.terminal.screen import amount, table
 from yunhe.entrypoints.cli.views.plan import where
 from yunhe.entrypoints.cli.views.pools import prices_table, standing, total, used

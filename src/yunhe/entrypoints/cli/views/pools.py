@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
-from yunhe.control.plugins.model import Check, Pool, PoolState
+from yunhe.control.pools.model import Check, Pool, PoolState
 from yunhe.entrypoints.cli.terminal.screen import symbol, table
 from yunhe.entrypoints.cli.terminal.tables import FittingTable
 from yunhe.entrypoints.cli.views.plan import where

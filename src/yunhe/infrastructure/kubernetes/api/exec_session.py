@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.typing import Subprotocol
 
 from yunhe.infrastructure.contract.model import ExecRequest
+from yunhe.infrastructure.contract.sessions import StreamSession
 from yunhe.infrastructure.kubernetes.api.answers import decode
 from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.shapes import Key
@@ -83,13 +84,12 @@ async def _connect(api: Api, key: Key, request: ExecRequest, container: str) -> 
     )
 
 
-class KubernetesSession:
+class KubernetesSession(StreamSession):
     """A command running beside an allocation."""
 
     def __init__(self, socket: ClientConnection) -> None:
+        super().__init__()
         self._socket = socket
-        self._exit_code: int | None = None
-        self._turn = anyio.Lock()
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; empty closes it."""
@@ -107,26 +107,16 @@ class KubernetesSession:
         """Tell its terminal the new size."""
         await self._say(RESIZE, msgspec.json.encode({"Width": columns, "Height": rows}))
 
-    async def receive(self) -> bytes:
-        """Return some of its output; empty once it has ended."""
-        async with self._turn:
-            while self._exit_code is None:
-                try:
-                    message = await self._socket.recv(decode=False)
-                except ConnectionClosed as error:
-                    raise PoolUnreachableError(f"The connection to the command was cut: {error}.") from None
-                channel, data = message[0], bytes(message[1:])
-                if channel == ERROR:
-                    self._exit_code = _exit_code(data)
-                elif channel in (STDOUT, STDERR) and data:
-                    return data
-        return b""
-
-    async def wait(self) -> int:
-        """Return its exit code; output that nobody has received is let go."""
-        while self._exit_code is None:
-            await self.receive()
-        return self._exit_code
+    async def hear(self) -> bytes | int | None:
+        """Return what the next message says: a first byte names its channel."""
+        try:
+            message = await self._socket.recv(decode=False)
+        except ConnectionClosed as error:
+            raise PoolUnreachableError(f"The connection to the command was cut: {error}.") from None
+        channel, data = message[0], bytes(message[1:])
+        if channel == ERROR:
+            return _exit_code(data)
+        return data if channel in (STDOUT, STDERR) and data else None
 
     async def _say(self, channel: int, data: bytes) -> None:
         try:

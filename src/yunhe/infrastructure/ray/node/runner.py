@@ -161,7 +161,7 @@ class Runner:
             "timeout_s": self._order["timeout_s"],
             "log_limit_bytes": self._order["log_limit_bytes"],
             "disk_limit_bytes": self._order["disk_limit_bytes"],
-            "container": None,
+            "runtime": {"name": "process"},
         }
 
     def _give_up(self, detail: str) -> int:

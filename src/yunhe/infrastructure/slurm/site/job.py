@@ -114,7 +114,7 @@ class Overseer:
             "allocation_id": self._run.id,
             "uid": os.geteuid(),
             "keeper": {"kind": "slurm", "paths": {}},
-            "container": None,
+            "runtime": {"name": "process"},
             "cpu_millis": resources.get("cpu_millis", 0),
             "memory_mib": resources.get("memory_mib", 0),
             "steps": claim["steps"],

@@ -9,8 +9,8 @@ import anyio
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Ending
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import Ending
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
@@ -49,9 +49,9 @@ class Home(NamedTuple):
 class Fetcher:
     """Brings logs and outputs home, a few at a time from each pool; whoever ended first is first."""
 
-    def __init__(self, database: Database, plugins: Plugins) -> None:
+    def __init__(self, database: Database, pools: Pools) -> None:
         self._database = database
-        self._plugins = plugins
+        self._pools = pools
         self._turns: defaultdict[PoolId, anyio.Semaphore] = defaultdict(
             lambda: anyio.Semaphore(FETCHES_AT_ONCE)
         )
@@ -79,7 +79,7 @@ class Fetcher:
     async def bring_log(self, held: LeasedJob) -> int:
         """Keep the output that has come since the last time; return where it ends."""
         start, pending = held.log_bytes, bytearray()
-        async for chunk in self._plugins.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
+        async for chunk in self._pools.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
             if not pending:
                 start = chunk.offset  # beyond what was asked for where the pool has dropped its oldest output
             pending += chunk.data
@@ -101,7 +101,7 @@ class Fetcher:
     async def _bring_outputs(self, held: LeasedJob) -> str:
         """Keep the files the job declared as outputs, once."""
         if held.order.outputs and held.outputs_blob is None:
-            blob_id = await self._plugins.collect(held.pool_id, held.allocation_id, held.order.outputs)
+            blob_id = await self._pools.collect(held.pool_id, held.allocation_id, held.order.outputs)
             failpoint("outputs-before-record")
             await self._database.write(
                 lambda connection: leases.apply(
@@ -136,9 +136,9 @@ async def _lost(held: LeasedJob, bring: Coroutine[Any, Any, str]) -> str:
 class Releaser:
     """Lets pools forget allocations that are over; repeating it is harmless, so every process may do it."""
 
-    def __init__(self, database: Database, plugins: Plugins, clock: Clock) -> None:
+    def __init__(self, database: Database, pools: Pools, clock: Clock) -> None:
         self._database = database
-        self._plugins = plugins
+        self._pools = pools
         self._clock = clock
         self._woken = anyio.Event()
 
@@ -164,11 +164,11 @@ class Releaser:
         failpoint("release-before-call")
         try:
             try:
-                await self._plugins.release(pool_id, allocation_id, token)
+                await self._pools.release(pool_id, allocation_id, token)
             except ConflictError:
                 # Over in our books and not on the pool: its files came and its launch was refused, say.
-                await self._plugins.stop(pool_id, allocation_id, token)
-                await self._plugins.release(pool_id, allocation_id, token)
+                await self._pools.stop(pool_id, allocation_id, token)
+                await self._pools.release(pool_id, allocation_id, token)
         except NotFoundError:
             log.info("nothing left to release", extra={"allocation": row.id})
         except YunheError as error:

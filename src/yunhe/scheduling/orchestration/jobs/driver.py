@@ -40,7 +40,7 @@ class Driver:
         self._means = means
         self._drives: dict[JobId, DrivenJob] = {}
         self._jobs_of: dict[AllocationId, JobId] = {}
-        self._watcher = Watcher(means.plugins, self._poke_allocation)
+        self._watcher = Watcher(means.pools, self._poke_allocation)
         steps = Steps(means, self._watcher)
         self._steps = {
             JobState.STARTING: steps.start,

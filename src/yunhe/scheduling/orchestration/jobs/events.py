@@ -2,7 +2,7 @@
 
 import msgspec
 
-from yunhe.control.plugins.model import Meters
+from yunhe.control.pools.model import Meters
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.money import Tier
 from yunhe.kernel.resources import Resources

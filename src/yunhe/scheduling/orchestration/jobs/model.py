@@ -2,7 +2,7 @@
 
 import msgspec
 
-from yunhe.control.plugins.model import Meters, Mount, Step
+from yunhe.control.pools.model import Meters, Mount, Step
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Decision, Demand

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from yunhe.control.plugins.model import Ending
+from yunhe.control.pools.model import Ending
 from yunhe.kernel.units import show_duration
 from yunhe.scheduling.orchestration.jobs.states import JobState
 

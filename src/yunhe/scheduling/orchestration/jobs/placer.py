@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from prometheus_client import Counter, Histogram
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.model import Meters
+from yunhe.control.pools.model import Meters
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, new_id
 from yunhe.kernel.resources import Accelerators, Resources

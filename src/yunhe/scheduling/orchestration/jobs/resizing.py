@@ -4,7 +4,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Pools
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import JobId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -67,14 +67,14 @@ def intend(
     return job.project_id
 
 
-async def carry_out(database: Database, plugins: Plugins, held: store.LeasedJob, now: float) -> None:
+async def carry_out(database: Database, pools: Pools, held: store.LeasedJob, now: float) -> None:
     """Have the pool change the limits, and write what came of it."""
     target = held.resize_to
     if target is None:
         return
     failpoint("resize-before-call")
     try:
-        await plugins.resize(held.pool_id, held.allocation_id, held.token, target)
+        await pools.resize(held.pool_id, held.allocation_id, held.token, target)
         failpoint("resize-after-call")
     except (FencedError, PoolUnreachableError):
         raise

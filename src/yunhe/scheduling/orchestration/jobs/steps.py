@@ -13,8 +13,8 @@ import anyio
 import msgspec
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Ending, LaunchOrder, Observed, Phase
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import DiskFullError, FencedError, NotFoundError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
@@ -56,7 +56,7 @@ class StepDependencies(NamedTuple):
     """What the steps work with."""
 
     database: Database
-    plugins: Plugins
+    pools: Pools
     vault: Vault
     notices: Notices
     clock: Clock
@@ -91,7 +91,7 @@ class Steps:
     def __init__(self, means: StepDependencies, watcher: Watcher) -> None:
         self._means = means
         self._watcher = watcher
-        self._fetcher = Fetcher(means.database, means.plugins)
+        self._fetcher = Fetcher(means.database, means.pools)
 
     async def _change(self, held: LeasedJob, state: JobState, **values: Any) -> None:
         now = self._means.clock()
@@ -111,7 +111,7 @@ class Steps:
         order = self._launch_order(held)
         failpoint("launch-before-call")
         try:
-            await self._means.plugins.launch(held.pool_id, order, held.order.mounts)
+            await self._means.pools.launch(held.pool_id, order, held.order.mounts)
         except PoolUnreachableError as error:
             await self._say(held, f"the pool does not answer: {error.problem}")
             await drive.wait(RETRY_S)
@@ -221,7 +221,7 @@ class Steps:
 
     async def _resize(self, held: LeasedJob, drive: DrivenJob) -> None:
         try:
-            await resizing.carry_out(self._means.database, self._means.plugins, held, self._means.clock())
+            await resizing.carry_out(self._means.database, self._means.pools, held, self._means.clock())
         except PoolUnreachableError:
             await drive.wait(RETRY_S)
         self._means.notices.poke()
@@ -230,9 +230,9 @@ class Steps:
         """Tell the pool to end the allocation, until it has."""
         failpoint("stop-before-call")
         try:
-            await self._means.plugins.stop(held.pool_id, held.allocation_id, held.token)
+            await self._means.pools.stop(held.pool_id, held.allocation_id, held.token)
             failpoint("stop-after-call")
-            known = (await self._means.plugins.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
+            known = (await self._means.pools.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
         except PoolUnreachableError as error:
             await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
             await drive.wait(RETRY_S)
@@ -267,7 +267,7 @@ class Steps:
 
     async def _pool_removed(self, held: LeasedJob) -> bool:
         try:
-            await self._means.plugins.pool(held.pool_id)
+            await self._means.pools.pool(held.pool_id)
         except NotFoundError as error:
             await self._end(held, ending=UNKNOWN, detail=error.problem)
             return True

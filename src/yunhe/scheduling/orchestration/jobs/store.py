@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins.model import Meters
+from yunhe.control.pools.model import Meters
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from yunhe.control.plugins.interface import Plugins
-from yunhe.control.plugins.model import Observed
+from yunhe.control.pools.interface import Pools
+from yunhe.control.pools.model import Observed
 from yunhe.kernel.errors import NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.context import log_ids
@@ -23,8 +23,8 @@ Poke = Callable[[AllocationId], None]
 class Watcher:
     """Knows what each watched pool last said of its allocations."""
 
-    def __init__(self, plugins: Plugins, poke: Poke) -> None:
-        self._plugins = plugins
+    def __init__(self, pools: Pools, poke: Poke) -> None:
+        self._pools = pools
         self._poke = poke
         self._wanted: dict[PoolId, int] = {}
         self._watched: set[PoolId] = set()
@@ -71,7 +71,7 @@ class Watcher:
         while pool_id in self._wanted:
             look = self._looks[pool_id] = self._looks.get(pool_id, 0) + 1
             try:
-                observation = await self._plugins.observe(pool_id, beyond=version, wait_s=WAIT_S)
+                observation = await self._pools.observe(pool_id, beyond=version, wait_s=WAIT_S)
             except NotFoundError:
                 # The pool was removed: what was last seen of its allocations says nothing any more.
                 for allocation_id in self._seen.pop(pool_id, {}):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.interface import Pools
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.ids import JobId
 from yunhe.observability.supervise import supervise
@@ -28,17 +28,17 @@ class Workers:
         database: Database,
         notices: Notices,
         vault: Vault,
-        services: tuple[Perception, Plugins],
+        services: tuple[Perception, Pools],
         clock: Clock,
         owner: str,
     ) -> None:
-        perception, plugins = services
-        means = StepDependencies(database, plugins, vault, notices, clock, owner, self._room_freed)
+        perception, pools = services
+        means = StepDependencies(database, pools, vault, notices, clock, owner, self._room_freed)
         self._driver = Driver(means)
         self._placer = Placer(
             database, perception, clock, owner=owner, lease_s=LEASE_S, taken=self._driver.take
         )
-        self._releaser = Releaser(database, plugins, clock)
+        self._releaser = Releaser(database, pools, clock)
         notices.listen(JOB_CHANGED, lambda _event: self._placer.wake())
         notices.listen(JOB_ASKED, lambda event: self._driver.poke(JobId(event.key)))
 

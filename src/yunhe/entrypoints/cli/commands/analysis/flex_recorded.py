@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from yunhe.control.plugins.model import UsageMinute
+from yunhe.control.pools.model import UsageMinute
 from yunhe.flexible.reading.tables import Table
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.resources import Resources

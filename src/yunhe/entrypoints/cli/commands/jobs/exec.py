@@ -14,7 +14,7 @@ import anyio
 import typer
 from websockets.exceptions import ConnectionClosed
 
-from yunhe.control.plugins.model import ExecRequest
+from yunhe.control.pools.model import ExecRequest
 from yunhe.entrypoints.cli.session.connection import connected, find_job
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.cli.terminal.screen import JobArgument, PlainApp

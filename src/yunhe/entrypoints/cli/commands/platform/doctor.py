@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from yunhe import __version__
-from yunhe.control.plugins.model import PoolState
+from yunhe.control.pools.model import PoolState
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import Context, config_path, current_context
 from yunhe.entrypoints.cli.terminal.screen import Format, OutputOption, PlainApp, out, print_json

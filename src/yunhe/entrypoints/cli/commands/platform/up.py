@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from yunhe.control.plugins.model import Check, Pool, PoolSpec, PoolState
+from yunhe.control.pools.model import Check, Pool, PoolSpec, PoolState
 from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
 from yunhe.entrypoints.cli.session import daemon
 from yunhe.entrypoints.cli.session.connection import connected

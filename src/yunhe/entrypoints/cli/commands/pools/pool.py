@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from yunhe.control.plugins.model import Check, Pool, PoolSpec, PoolState
+from yunhe.control.pools.model import Check, Pool, PoolSpec, PoolState
 from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.terminal.screen import (

@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from integration.control.plugins.one_process import added, plugins_of_one_process
-from yunhe.control.plugins import service as plugin_service
-from yunhe.control.plugins.model import PoolSpec
-from yunhe.control.plugins.service import PluginService
+from integration.control.pools.one_process import added, pools_of_one_process
+from yunhe.control.pools import service as pool_service
+from yunhe.control.pools.model import PoolSpec
+from yunhe.control.pools.service import PoolService
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.contract.model import Inventory
@@ -59,9 +59,9 @@ class SlowKind(FakeKind):
 @asynccontextmanager
 async def one_process(
     database_url: str, folder: Path
-) -> AsyncGenerator[tuple[SlowKind, PluginService, Database]]:
+) -> AsyncGenerator[tuple[SlowKind, PoolService, Database]]:
     kind = SlowKind()
-    async with plugins_of_one_process(database_url, folder, kind) as (service, database):
+    async with pools_of_one_process(database_url, folder, kind) as (service, database):
         yield kind, service, database
 
 
@@ -90,7 +90,7 @@ async def test_a_look_that_is_under_way_brings_nothing_of_a_removed_pool_back(
 async def test_a_process_hangs_up_on_a_pool_that_another_has_removed(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin_service, "LET_GO_EVERY_S", 0.05)
+    monkeypatch.setattr(pool_service, "LET_GO_EVERY_S", 0.05)
     async with (
         one_process(database_url, tmp_path) as (worker, working, _),
         one_process(database_url, tmp_path) as (_, answering, _),

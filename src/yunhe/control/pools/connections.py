@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from yunhe.control.plugins.kinds import Kinds
-from yunhe.control.plugins.model import PoolSpec
+from yunhe.control.plugins.interface import Kinds
+from yunhe.control.pools.model import PoolSpec
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.kernel.errors import PoolUnreachableError

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from integration.control.plugins.one_process import added, plugins_of_one_process
-from yunhe.control.plugins.model import PoolSpec, PoolState
-from yunhe.control.plugins.monitor import PoolMonitor
+from integration.control.pools.one_process import added, pools_of_one_process
+from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.monitor import PoolMonitor
 from yunhe.infrastructure.contract.engine import Engine
 from yunhe.infrastructure.contract.kind import Target
 from yunhe.infrastructure.fake.engine import FakeEngine
@@ -53,7 +53,7 @@ async def test_a_task_that_fails_behind_one_engine_ends_neither_the_others_nor_t
     database_url: str, tmp_path: Path
 ) -> None:
     kind = FragileKind()
-    async with plugins_of_one_process(database_url, tmp_path, kind) as (service, _):
+    async with pools_of_one_process(database_url, tmp_path, kind) as (service, _):
         for spec in (LAB, OTHER):
             await added(service, spec)
         kind.breaks.pop("lab").set()
@@ -69,7 +69,7 @@ async def test_a_task_that_fails_behind_one_engine_ends_neither_the_others_nor_t
 async def test_a_pool_that_cannot_be_looked_at_goes_offline_and_the_looks_at_others_go_on(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with plugins_of_one_process(database_url, tmp_path, FakeKind()) as (service, database):
+    async with pools_of_one_process(database_url, tmp_path, FakeKind()) as (service, database):
         for spec in (LAB, OTHER):
             await added(service, spec)
         look, broken = service.look, (await service.pool("lab")).id

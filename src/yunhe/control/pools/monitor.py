@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from anyio.abc import TaskGroup
 from sqlalchemy.engine import Connection
 
-from yunhe.control.plugins import store
-from yunhe.control.plugins.model import PoolSpec, PoolState
-from yunhe.control.plugins.service import PluginService
+from yunhe.control.pools import store
+from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.service import PoolService
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import PoolUnreachableError, YunheError
 from yunhe.kernel.ids import PoolId
@@ -30,14 +30,15 @@ log = logging.getLogger(__name__)
 class PoolMonitor:
     """Claims pools by lease and looks at each in turn; one keeper per process, each pool has one at a time."""
 
-    def __init__(self, database: Database, plugins: PluginService, owner: str, clock: Clock) -> None:
+    def __init__(self, database: Database, pools: PoolService, owner: str, clock: Clock) -> None:
         self._database = database
-        self._plugins = plugins
+        self._pools = pools
         self._owner = owner
         self._clock = clock
         self._failures: dict[PoolId, int] = {}
         self._looking: set[PoolId] = set()
         self._not_before: dict[PoolId, float] = {}
+        self._silent: set[str] = set()
 
     async def run(self) -> None:
         """Look at pools until cancelled; one that is slow to answer holds up nobody else."""
@@ -49,9 +50,13 @@ class PoolMonitor:
                 await self._begin_looks(tasks)
                 await anyio.sleep(LOOK_EVERY_S)
 
-    def look_soon(self) -> None:
-        """Say that a plugin is back: pools that did not answer may answer now."""
-        self._not_before.clear()
+    async def take_silence(self, reasons: dict[str, str]) -> None:
+        """Mark the pools of plugins that are silent, each with its reason; look soon at those of one that is back."""
+        if reasons:
+            await self._pools.mark_silent(reasons)
+        if self._silent - reasons.keys():
+            self._not_before.clear()
+        self._silent = set(reasons)
 
     async def _begin_looks(self, tasks: TaskGroup) -> None:
         mine = await self._database.write(self._claim)
@@ -78,7 +83,7 @@ class PoolMonitor:
         try:
             await anyio.sleep(after_s)
             with anyio.fail_after(LOOK_TIMEOUT_S):
-                await self._plugins.look(pool_id, spec)
+                await self._pools.look(pool_id, spec)
         except (YunheError, TimeoutError) as error:
             await self._missed(pool_id, spec, error)
         except Exception as error:
@@ -99,6 +104,6 @@ class PoolMonitor:
         )
         failures = self._failures[pool_id] = self._failures.get(pool_id, 0) + 1
         if failures >= OFFLINE_AFTER:
-            await self._plugins.note(pool_id, problem)
+            await self._pools.note(pool_id, problem)
             self._not_before[pool_id] = self._clock() + SLOWEST_LOOK_EVERY_S
         log.warning("pool does not answer", extra={"pool": spec.name, "problem": str(problem)})

@@ -1,0 +1,89 @@
+"""What a runtime is: ``Runtime`` is what the daemon asks of it, ``Sandbox`` what the wrapper of one task does.
+
+What a method does here is right for a runtime that makes nothing beyond the processes in the task's control group.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+from yunhe.agent.limits.limits import LimitGroup
+from yunhe.agent.runs.directory import Run
+
+RunHelper = Callable[["list[str]"], "tuple[int, str]"]
+"""Runs a helper program outside the task's limits and bill; returns its exit code and the end of its output."""
+
+
+class CalledOffError(Exception):
+    """The task is to end, so the helper program was ended and its runtime need not be prepared."""
+
+
+class Runtime:
+    """One way to run tasks, on this host."""
+
+    name = ""
+    power = ""
+    """What only a host with this runtime can do, as ``describe`` calls it."""
+    outlives = False
+    """Whether what it makes may outlive its wrapper: ``leftovers`` finds it and ``remove`` removes it."""
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        """The name of the agent, for what it makes on a host that has several."""
+        self.probed = True
+        """Whether it is known if this runtime works here; ``probe`` finds out."""
+        self.reason = ""
+        """Why this runtime cannot be used here; empty when it can."""
+
+    def accepts(self, body: dict[str, Any]) -> bool:
+        """Return whether the task of this launch body or claim is for this runtime."""
+        raise NotImplementedError
+
+    def probe(self) -> None:
+        """Find out whether this runtime works here; may take some time."""
+
+    def order(self, body: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        """Return what the sandbox of a task must be told beyond what every one is; *total* is what the host has."""
+        return {}
+
+    def kill(self, run: Run) -> None:
+        """End what the lost wrapper of *run* may have left running outside the task's control group."""
+
+    def leftovers(self) -> list[str]:
+        """Return the allocations of which this runtime keeps anything on the host."""
+        return []
+
+    def remove(self, allocation_id: str) -> None:
+        """Remove what this runtime keeps of an allocation, if anything."""
+
+
+class Sandbox:
+    """Where the steps of one task, and commands beside them, run."""
+
+    def __init__(self, order: dict[str, Any], run: Run) -> None:
+        self.order = order
+        self.run = run
+        self.environment: dict[str, str] = order["environment"]
+        """What a step or command sees; final after ``prepare`` or ``attach``."""
+        self.disk_paths: list[str] = []
+        """What counts as the task's disk beyond the directories of its allocation."""
+
+    def prepare(self, group: LimitGroup, run_helper: RunHelper) -> None:
+        """Make it for a task in *group*; raise ``OSError`` if that fails and ``CalledOffError`` if the task is to end."""
+
+    def attach(self) -> None:
+        """Find what another process has prepared; raise ``OSError`` if it is not there."""
+
+    def fork(self) -> int:
+        """Fork a process among those of the task, which still sees the host's files; return as ``os.fork`` does."""
+        return os.fork()
+
+    def enter(self) -> None:
+        """Leave the host's files for the task's; for a process that ``fork`` has made."""
+
+    def kill(self) -> None:
+        """End what this sandbox itself runs outside the task's control group."""
+
+    def clean_up(self) -> None:
+        """Remove what ``prepare`` made, after the exit is recorded."""

@@ -1,0 +1,1 @@
+"""Tasks as processes of the host itself."""

@@ -1,0 +1,275 @@
+"""Tables of pools and their nodes."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
+from yunhe.infrastructure.contract.model import (
+    Account,
+    Catalogue,
+    Description,
+    Inventory,
+    Isolation,
+    Node,
+)
+from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.ids import NodeId, PoolId, ProjectId
+from yunhe.kernel.resources import Resources
+from yunhe.kernel.validation import nearest
+from yunhe.storage.database import AnyRow, json_column, metadata
+from yunhe.storage.leases import lease_columns
+
+POOLS = sa.Table(
+    "plugin_pool",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("name", sa.String(64), nullable=False, unique=True),
+    json_column("spec"),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Column("drained", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("description", sa.LargeBinary),
+    sa.Column("added_at", sa.Float, nullable=False),
+    sa.Column("seen_at", sa.Float),
+    json_column("notices", server_default="[]"),
+    sa.Column("account", sa.LargeBinary),
+    sa.Column("catalogue", sa.LargeBinary),
+    *lease_columns(),
+)
+NODES = sa.Table(
+    "plugin_node",
+    metadata,
+    sa.Column("id", sa.String(200), primary_key=True),
+    sa.Column("pool_id", sa.ForeignKey("plugin_pool.id", ondelete="CASCADE"), nullable=False, index=True),
+    json_column("total"),
+    json_column("used"),
+    sa.Column("ready", sa.Boolean, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("seen_at", sa.Float, nullable=False),
+)
+CORDONS = sa.Table(
+    "plugin_cordon",
+    metadata,
+    sa.Column("node_id", sa.String(200), primary_key=True),
+    sa.Column("pool_id", sa.ForeignKey("plugin_pool.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("at", sa.Float, nullable=False),
+)
+"""Apart from the nodes, which are replaced whole with every look."""
+
+_MISSING = Description(engine="", version="")
+
+
+class About(NamedTuple):
+    """What an engine says of itself, as against what it has at the moment."""
+
+    description: Description
+    account: Account
+    catalogue: Catalogue
+    notices: tuple[str, ...]
+
+
+def node_id(pool_id: PoolId, engines_own: str) -> NodeId:
+    """Return a node's ID on this platform: the engine's own name for it, made unique by its pool."""
+    return NodeId(f"{pool_id}/{engines_own}")
+
+
+def engines_own(node: NodeId) -> NodeId:
+    """Return what the engine calls a node."""
+    return NodeId(node.partition("/")[2])
+
+
+def read_pool_ids(connection: Connection) -> set[PoolId]:
+    """Return the ID of every pool."""
+    return {PoolId(found) for found in connection.scalars(sa.select(POOLS.c.id))}
+
+
+def read_pools(connection: Connection, where: sa.ColumnElement[bool] | None = None) -> tuple[Pool, ...]:
+    """Return pools with their nodes, by name."""
+    query, inside = sa.select(POOLS).order_by(POOLS.c.name), sa.select(NODES).order_by(NODES.c.id)
+    if where is not None:
+        query = query.where(where)
+        inside = inside.where(NODES.c.pool_id.in_(sa.select(POOLS.c.id).where(where)))
+    cordoned = set(connection.scalars(sa.select(CORDONS.c.node_id)))
+    nodes: dict[str, list[PoolNode]] = {}
+    for row in connection.execute(inside):
+        nodes.setdefault(row.pool_id, []).append(_to_node(row, cordoned))
+    return tuple(_to_pool(row, tuple(nodes.get(row.id, ()))) for row in connection.execute(query))
+
+
+def read_pool(connection: Connection, name_or_id: str) -> Pool:
+    """Return one pool by its name or ID."""
+    found = read_pools(connection, _called(name_or_id))
+    if not found:
+        raise _no_pool(connection, name_or_id)
+    return found[0]
+
+
+def read_spec(connection: Connection, name_or_id: str) -> PoolSpec:
+    """Return what one pool was registered with: all that is needed to call its engine."""
+    row = connection.execute(sa.select(POOLS.c.spec).where(_called(name_or_id))).first()
+    if row is None:
+        raise _no_pool(connection, name_or_id)
+    return spec_of(row)
+
+
+def read_names_by_kind(connection: Connection) -> dict[str, list[str]]:
+    """Return the names of the pools of each kind."""
+    names: dict[str, list[str]] = {}
+    for row in connection.execute(sa.select(POOLS.c.spec).order_by(POOLS.c.name)):
+        spec = spec_of(row)
+        names.setdefault(spec.kind, []).append(spec.name)
+    return names
+
+
+def spec_of(row: AnyRow) -> PoolSpec:
+    """Return what the pool of a row was registered with."""
+    return msgspec.json.decode(row.spec, type=PoolSpec)
+
+
+def _called(name_or_id: str) -> sa.ColumnElement[bool]:
+    return (POOLS.c.name == name_or_id) | (POOLS.c.id == name_or_id)
+
+
+def _no_pool(connection: Connection, name_or_id: str) -> NotFoundError:
+    meant = nearest(name_or_id, list(connection.scalars(sa.select(POOLS.c.name))))
+    hint = f"Did you mean {meant}? " if meant else ""
+    return NotFoundError(f"There is no pool {name_or_id}.", remedy=f"{hint}List them: yunhe pool ls.")
+
+
+def write_about(connection: Connection, pool_id: PoolId, about: About) -> None:
+    """Note what an engine just said of itself."""
+    if about.description.isolation is Isolation.ONE_PROJECT:
+        _dedicate(connection, pool_id)
+    connection.execute(
+        POOLS.update()
+        .where(POOLS.c.id == pool_id)
+        .values(
+            description=msgspec.json.encode(about.description),
+            notices=msgspec.json.encode(about.notices),
+            account=msgspec.json.encode(about.account),
+            catalogue=msgspec.json.encode(about.catalogue),
+        )
+    )
+
+
+def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventory, now: float) -> bool:
+    """Note what an engine just said it has; return whether the pool is still there to have it.
+
+    Only what changed is written, so that a large pool may be seen often.
+    """
+    updated = connection.execute(
+        POOLS.update().where(POOLS.c.id == pool_id).values(seen_at=now, reason="", state=PoolState.READY)
+    )
+    if not updated.rowcount:
+        return False
+    columns = (NODES.c.id, NODES.c.total, NODES.c.used, NODES.c.ready, NODES.c.reason)
+    known = {row.id: row for row in connection.execute(sa.select(*columns).where(NODES.c.pool_id == pool_id))}
+    seen = {node_id(pool_id, node.id): _node_values(node) for node in inventory.nodes}
+    gone = sorted(known.keys() - seen.keys())
+    if gone:
+        connection.execute(NODES.delete().where(NODES.c.id.in_(gone)))
+    fresh = [
+        {"id": key, "pool_id": pool_id, "seen_at": inventory.taken_at, **values}
+        for key, values in seen.items()
+        if key not in known
+    ]
+    if fresh:
+        connection.execute(NODES.insert(), fresh)
+    for key, values in seen.items():
+        if key in known and any(getattr(known[key], name) != value for name, value in values.items()):
+            connection.execute(NODES.update().where(NODES.c.id == key).values(**values))
+    connection.execute(NODES.update().where(NODES.c.pool_id == pool_id).values(seen_at=inventory.taken_at))
+    return True
+
+
+def _node_values(node: Node) -> dict[str, Any]:
+    return {
+        "total": msgspec.json.encode(node.total),
+        "used": msgspec.json.encode(node.used),
+        "ready": node.ready,
+        "reason": node.reason,
+    }
+
+
+def mark_silent(connection: Connection, reasons: dict[str, str]) -> None:
+    """Mark the ready pools of these kinds offline, each with its kind's reason."""
+    ready = sa.select(POOLS.c.id, POOLS.c.spec).where(POOLS.c.state == PoolState.READY)
+    for row in connection.execute(ready).all():
+        reason = reasons.get(spec_of(row).kind)
+        if reason is not None:
+            set_state(connection, PoolId(row.id), PoolState.OFFLINE, reason)
+
+
+def set_drained(connection: Connection, pool_id: PoolId, *, drained: bool) -> None:
+    """Note that a pool is to take no new work, or again; whether it answers is another matter."""
+    connection.execute(POOLS.update().where(POOLS.c.id == pool_id).values(drained=drained))
+
+
+def cordon(connection: Connection, pool: Pool, node: str, *, on: bool, now: float) -> None:
+    """Take no new work on a node, or again; *node* is the engine's own name for it."""
+    key = node if node.startswith(f"{pool.id}/") else node_id(pool.id, node)
+    if key not in {one.id for one in pool.nodes}:
+        shown = ", ".join(engines_own(one.id) for one in pool.nodes[:5])
+        raise NotFoundError(
+            f"Pool {pool.spec.name} has no node {node}.", remedy=f"Its nodes: {shown or 'none'}."
+        )
+    connection.execute(CORDONS.delete().where(CORDONS.c.node_id == key))
+    if on:
+        connection.execute(CORDONS.insert().values(node_id=key, pool_id=pool.id, at=now))
+
+
+def _dedicate(connection: Connection, pool_id: PoolId) -> None:
+    """Give a pool that cannot keep projects apart to one of them: the default one, unless the operator named another."""
+    spec = spec_of(connection.execute(sa.select(POOLS.c.spec).where(POOLS.c.id == pool_id)).one())
+    if spec.only_project is None:
+        given = msgspec.structs.replace(spec, only_project=ProjectId("default"))
+        connection.execute(
+            POOLS.update().where(POOLS.c.id == pool_id).values(spec=msgspec.json.encode(given))
+        )
+
+
+def set_state(
+    connection: Connection, pool_id: PoolId, state: PoolState, reason: str = "", **more: Any
+) -> None:
+    """Note a pool's state and why."""
+    connection.execute(POOLS.update().where(POOLS.c.id == pool_id).values(state=state, reason=reason, **more))
+
+
+def _to_node(row: AnyRow, cordoned: set[str]) -> PoolNode:
+    return PoolNode(
+        id=NodeId(row.id),
+        pool_id=PoolId(row.pool_id),
+        total=msgspec.json.decode(row.total, type=Resources),
+        used=msgspec.json.decode(row.used, type=Resources),
+        ready=row.ready,
+        reason=row.reason,
+        cordoned=row.id in cordoned,
+        seen_at=row.seen_at,
+    )
+
+
+def _to_pool(row: AnyRow, nodes: tuple[PoolNode, ...]) -> Pool:
+    about = msgspec.json.decode(row.description, type=Description) if row.description else _MISSING
+    return Pool(
+        id=PoolId(row.id),
+        spec=spec_of(row),
+        state=PoolState(row.state),
+        reason=row.reason,
+        drained=row.drained,
+        engine=about.engine,
+        engine_version=about.version,
+        powers=tuple(sorted(about.powers)),
+        missing=about.missing,
+        isolation=about.isolation if about.engine else "",
+        limits=about.limits,
+        network_metered=about.network_metered,
+        added_at=row.added_at,
+        seen_at=row.seen_at,
+        nodes=nodes,
+        notices=msgspec.json.decode(row.notices, type=tuple[str, ...]),
+        account=msgspec.json.decode(row.account, type=Account) if row.account else None,
+        catalogue=msgspec.json.decode(row.catalogue, type=Catalogue) if row.catalogue else None,
+    )
