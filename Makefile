@@ -37,8 +37,9 @@ test: check      ## what installs in minutes: unit, property, conformance, integ
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
 	$(BIN)/python tools/control_plane.py
-	$(BIN)/pytest -m engine
-	$(BIN)/pytest -m "not engine" --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
+	$(BIN)/pytest -m "engine and not alone" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "engine and alone"
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run
 	$(BIN)/python -m bench

@@ -25,6 +25,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+CLUSTERS = {"kubernetes_cluster", "bare_cluster", "three_clusters", "kubeconfig", "kubernetes_programs"}
+"""Fixtures that start a Kubernetes control plane."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together, in one worker, what shares an engine; the rest by file (``--dist loadgroup``)."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        group = "kubernetes" if CLUSTERS & fixtures or "kubernetes" in item.nodeid else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("drives"):
         item.user_properties.extend(("drives", name) for name in mark.args)

@@ -7,7 +7,8 @@ from support.go_plugin import built_go_plugin
 from yunhe.control.plugins.registry import HEARTBEAT_S
 
 
-@pytest.mark.engine  # a statement about speed: it needs the machine for itself for a minute
+@pytest.mark.alone  # a statement about speed
+@pytest.mark.engine
 @pytest.mark.drives("go-plugin")
 @pytest.mark.feature("C10", "N17")
 def test_the_state_of_a_hundred_plugins_is_told_within_200_ms_and_is_no_older_than_a_heartbeat() -> None:

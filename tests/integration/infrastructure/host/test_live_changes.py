@@ -63,6 +63,7 @@ async def test_a_resized_task_keeps_its_process_and_uses_its_limit_if_the_machin
         assert ratio > 0.9 or idle_millis < 100, "there was room, and the task did not get it"
 
 
+@pytest.mark.alone
 @pytest.mark.engine
 async def test_a_resized_task_uses_what_it_was_given_within_a_tenth(engine: HostEngine) -> None:
     for _ in range(3):
