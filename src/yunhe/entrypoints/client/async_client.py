@@ -13,10 +13,10 @@ import msgspec
 
 from yunhe.control.plugins.model import Check, ExecRequest, Plugin, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
-from yunhe.entrypoints.client.awaiting import AwaitingTransport
 from yunhe.entrypoints.client.connection import ApiConnection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
 from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
+from yunhe.entrypoints.client.httpx_transport import HttpxTransport
 from yunhe.entrypoints.client.transport import Address, ApiCall, Transport
 from yunhe.entrypoints.wire import (
     Batch,
@@ -86,7 +86,7 @@ class AsyncClient:
     ) -> None:
         self._address = Address(url.rstrip("/"), key, verify)
         self._connection = ApiConnection(
-            transport or AwaitingTransport(self._address), self._address.url, patience_s
+            transport or HttpxTransport(self._address), self._address.url, patience_s
         )
 
     async def __aenter__(self) -> Self:
