@@ -14,7 +14,6 @@ from yunhe.flexible.history import History
 from yunhe.flexible.overload.convolution import convolved
 from yunhe.flexible.placing.packing import MILLI, Load, Spectra, thousandths
 from yunhe.flexible.profiles.histogram import (
-    PAPER_STEP_CORES,
     Binning,
     Grid,
     Histogram,
@@ -112,22 +111,6 @@ def n_sigma(sigmas: float) -> Estimator:
     return Estimator(f"{sigmas:g}-sigma", demand, load)
 
 
-def larger_of_sigma_and_percentiles(sigmas: float = 5, percentile: float = 0.99) -> Estimator:
-    """Return: the larger of N-sigma and the sum of percentiles, the published choice of a large operator."""
-    moments, peaks = n_sigma(sigmas), sum_of_percentiles(percentile)
-
-    def demand(group: History, question: EstimateRequest) -> float:
-        return max(moments.demand(group, question), peaks.demand(group, question))
-
-    def load(history: History, question: EstimateRequest) -> Load:
-        first, second = moments.load(history, question), peaks.load(history, question)
-        return Load(
-            first.size, weights=second.weights, mean=first.mean, covariance=first.covariance, sigmas=sigmas
-        )
-
-    return Estimator(f"max({moments.name}, {peaks.name})", demand, load)
-
-
 def convolution(
     binning: Binning = Binning.MEAN,
     step: float | None = None,
@@ -170,11 +153,6 @@ def convolution(
 
     kind = "convolution by hour" if by_hour else "convolution"
     return Estimator(f"{kind} {'fine' if step is None else f'{step:g}'} {binning}", demand, load)
-
-
-def as_printed() -> Estimator:
-    """Return the convolution of the published listing: half-core bins, each sample at its lower edge."""
-    return convolution(Binning.FLOOR, PAPER_STEP_CORES)
 
 
 def recent(of: Estimator, span_s: int) -> Estimator:

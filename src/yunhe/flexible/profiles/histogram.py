@@ -7,7 +7,6 @@ import numpy as np
 
 from yunhe.flexible.trace import Floats, Ints
 
-PAPER_STEP_CORES = 0.5
 DEFAULT_BINS = 512
 
 
