@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
-from lab.oversubscription.printed import PAPER_STEP_CORES, as_printed, larger_of_sigma_and_percentiles
+from lab.oversubscription.printed import (
+    PAPER_STEP_CORES,
+    as_printed,
+    convolution,
+    larger_of_sigma_and_percentiles,
+)
 from yunhe.flexible.overload.estimators import (
     Estimator,
     aligned,
-    convolution,
     fixed_ratio,
     n_sigma,
     recent,

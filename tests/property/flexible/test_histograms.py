@@ -8,12 +8,12 @@ from hypothesis.extra import numpy as hnp
 from lab.oversubscription.printed import (
     PAPER_STEP_CORES,
     PAPER_THRESHOLD,
+    convolved,
     convolved_by_transform,
     estimate,
     estimate_as_printed,
 )
 
-from yunhe.flexible.overload.convolution import convolved
 from yunhe.flexible.profiles.histogram import (
     Binning,
     Grid,

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab.oversubscription.printed import as_printed, larger_of_sigma_and_percentiles
+from lab.oversubscription.printed import as_printed, convolution, larger_of_sigma_and_percentiles
 
 from yunhe.flexible.history import History
 from yunhe.flexible.overload.estimators import (
     EstimateRequest,
     Estimator,
     aligned,
-    convolution,
     fixed_ratio,
     n_sigma,
     recent,

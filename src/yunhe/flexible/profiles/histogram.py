@@ -102,12 +102,6 @@ def histogram(
     return Histogram(grid, mass / weight, weight)
 
 
-def mass_by_row(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) -> Floats:
-    """Return rows × bins: the probability mass of each row of *samples*, which have no gaps."""
-    rows, count = samples.shape
-    return weight_by_group(samples, grid, np.arange(rows)[:, None], rows, binning) / count
-
-
 def weight_by_group(
     samples: Floats,
     grid: Grid,
