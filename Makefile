@@ -18,13 +18,16 @@ up: $(READY)     ## bring up a platform on this machine and run a sample job
 down: $(READY)   ## stop the platform; jobs and data stay
 	@$(BIN)/yunhe down
 
-check: $(READY)  ## style, types, layers, sizes
+check: $(READY)  ## style, types, layers, sizes, names, and code that nothing uses
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/break_contracts.py
 	$(BIN)/python tools/sizes.py
+	$(BIN)/python tools/class_names.py
+	$(BIN)/python tools/reachable.py
+	$(BIN)/vulture
 
 fix: $(READY)    ## let the formatter and the linter mend what they can
 	$(BIN)/ruff check --fix

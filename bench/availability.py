@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from lab.availability.two_level import two_level_plan
+
 from yunhe.availability.frontier import Frontier, find_frontier
 from yunhe.availability.model import Model, uniform_model
 from yunhe.availability.partition import Choice
-from yunhe.availability.published.two_level import two_level_plan
 
 AVAILABILITY = 0.9
 INSTANCES = 3

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from lab.oversubscription.printed import convolved, estimate_as_printed
 
-from yunhe.flexible.overload.convolution import convolved, estimate_as_printed
 from yunhe.flexible.placing.fleet import AlignedFleet, SpectralFleet
 from yunhe.flexible.placing.packing import Spectra
 from yunhe.flexible.profiles.histogram import Grid, Histogram, grid_for_host, histogram

@@ -1,21 +1,32 @@
-"""Fail where a file or a function has grown too long to be read in one go."""
+"""Fail where a file or a function has grown too long to be read in one go, or a package holds too many modules."""
 
 import argparse
 import ast
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES = 600
 FUNCTION_LINES = 80
+PACKAGE_MODULES = 16
 
 
 class Size(NamedTuple):
-    """How many lines something has, and where it is."""
+    """How many lines or modules something has, and where it is."""
 
-    lines: int
+    amount: int
     where: str
+
+
+class Rule(NamedTuple):
+    """A kind of thing, all there are of it, and how large one may be."""
+
+    things: str
+    sizes: list[Size]
+    limit: int
+    unit: str
 
 
 def main() -> int:
@@ -23,19 +34,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "src")
     folder: Path = parser.parse_args().folder
-    files = file_sizes(folder)
-    functions = function_sizes(folder)
-    too_long = [*over(files, FILE_LINES), *over(functions, FUNCTION_LINES)]
-    for title, sizes, limit in (
-        ("files", files, FILE_LINES),
-        ("functions", functions, FUNCTION_LINES),
-    ):
-        print(f"largest {title} (limit {limit} lines, {len(sizes)} in all)")
-        for size in sorted(sizes, reverse=True)[:5]:
-            print(f"  {size.lines:4d}  {size.where}")
-    for size in too_long:
-        print(f"✗ {size.where} has {size.lines} lines: split it by what it does")
-    return 1 if too_long else 0
+    rules = (
+        Rule("files", file_sizes(folder), FILE_LINES, "lines"),
+        Rule("functions", function_sizes(folder), FUNCTION_LINES, "lines"),
+        Rule("packages", package_sizes(folder), PACKAGE_MODULES, "modules"),
+    )
+    for rule in rules:
+        print(f"largest {rule.things} (limit {rule.limit} {rule.unit}, {len(rule.sizes)} in all)")
+        for size in sorted(rule.sizes, reverse=True)[:5]:
+            print(f"  {size.amount:4d}  {size.where}")
+    too_large = [(size, rule.unit) for rule in rules for size in over(rule.sizes, rule.limit)]
+    for size, unit in too_large:
+        print(f"✗ {size.where} has {size.amount} {unit}: split it by what it does")
+    return 1 if too_large else 0
 
 
 def file_sizes(folder: Path) -> list[Size]:
@@ -59,9 +70,15 @@ def function_sizes(folder: Path) -> list[Size]:
     return sizes
 
 
+def package_sizes(folder: Path) -> list[Size]:
+    """Return how many modules lie in each folder below *folder*, ``__init__`` and ``__main__`` aside."""
+    modules = Counter(path.parent for path in folder.rglob("*.py") if not path.stem.startswith("__"))
+    return [Size(count, str(package.relative_to(folder))) for package, count in modules.items()]
+
+
 def over(sizes: list[Size], limit: int) -> list[Size]:
-    """Return those that are longer than *limit*, longest first."""
-    return sorted((size for size in sizes if size.lines > limit), reverse=True)
+    """Return those that are larger than *limit*, largest first."""
+    return sorted((size for size in sizes if size.amount > limit), reverse=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Protocol
 from yunhe.scheduling.decision.graphs.model import Embedded, GraphDecision
 from yunhe.scheduling.decision.graphs.place import Search
 from yunhe.simulator.graphs import replay
-from yunhe.simulator.streams import StreamEvent, WorkloadStream, find_streams, read_stream
+from yunhe.simulator.streams import StreamEvent, WorkloadStream, read_stream
 
 DEFAULT_DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "virne-streams"
 COLUMNS = ("stream", "event", "time", "request", "accepted", "reason", "nodes", "paths")
@@ -58,6 +58,13 @@ def _writer(path: Path | None) -> Generator[Writer | None]:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         yield writer
+
+
+def find_streams(folder: Path) -> list[Path]:
+    """Return every stream in a folder: packed ones, and folders with a network in them."""
+    packed = sorted(folder.glob("*.tar.gz"))
+    plain = sorted(path.parent.parent for path in folder.glob("*/p_net/p_net.gml"))
+    return [*packed, *plain]
 
 
 def run(stream: WorkloadStream, tries: int, seed: int, writer: Writer | None) -> float:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from lab.joint_placement.baselines import BASELINES, Result, together
 from lab.joint_placement.checks import faults, placed_cost
 from lab.joint_placement.clouds import SIZES_GB, clouds, jobs
+from lab.joint_placement.exact import plan_exactly
 from lab.joint_placement.instances import instance
 from lab.joint_placement.plot import Line, svg, terminal
 from yunhe.scheduling.decision.cycle import Cycle
-from yunhe.scheduling.decision.exact import plan_exactly
 from yunhe.scheduling.decision.joint import WAITING_COSTS, greedy_plan, plan_jointly
 from yunhe.scheduling.decision.model import Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from yunhe.scheduling.decision.exact import Optimum
+from lab.joint_placement.exact import Optimum
 from yunhe.scheduling.decision.joint import WAITING_COSTS
 from yunhe.scheduling.decision.model import Decision, Placed, Waiting
 from yunhe.scheduling.perception.snapshot import Snapshot

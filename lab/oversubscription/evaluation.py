@@ -9,10 +9,11 @@ import numpy as np
 
 from lab.oversubscription.datasets import DataSet
 from lab.oversubscription.methods import DEFAULT, MAIN, STATED, Method, methods
+from lab.oversubscription.printed import place_by
 from yunhe.flexible.overload.estimators import EstimateRequest, Estimator, aligned, fixed_ratio
 from yunhe.flexible.overload.margin import MarginStep, Trial, walk_forward
 from yunhe.flexible.placing.packing import first_fit, host_usage, limits_at
-from yunhe.flexible.replay import TIE, ReplayOutcome, Schedule, Window, judge, place, place_by, windows
+from yunhe.flexible.replay import TIE, ReplayOutcome, Schedule, Window, judge, place, windows
 from yunhe.flexible.trace import Dimension, Floats, Ints, Trace
 from yunhe.kernel.errors import InvalidInputError
 

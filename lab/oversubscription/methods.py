@@ -2,18 +2,21 @@
 
 from dataclasses import dataclass
 
+from lab.oversubscription.printed import (
+    PAPER_STEP_CORES,
+    as_printed,
+    convolution,
+    larger_of_sigma_and_percentiles,
+)
 from yunhe.flexible.overload.estimators import (
     Estimator,
     aligned,
-    as_printed,
-    convolution,
     fixed_ratio,
-    larger_of_sigma_and_percentiles,
     n_sigma,
     recent,
     sum_of_percentiles,
 )
-from yunhe.flexible.profiles.histogram import PAPER_STEP_CORES, Binning
+from yunhe.flexible.profiles.histogram import Binning
 from yunhe.flexible.replay import Schedule
 
 STATED = (0.005, 0.01, 0.02, 0.05)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lab.oversubscription.datasets import DataSet
+from lab.oversubscription.pooling import Fragmentation, Generation, at_one_to_one, one_pool, separate_pools
 from lab.oversubscription.printing import CORE_HOUR_COST, grid
 from lab.oversubscription.statistics import percent
 from yunhe.flexible.history import History, history_before
-from yunhe.flexible.placing.pools import Fragmentation, Generation, at_one_to_one, one_pool, separate_pools
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.replay import TIE
 from yunhe.flexible.rightsizing import (

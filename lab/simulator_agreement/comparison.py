@@ -4,11 +4,11 @@ import math
 from typing import NamedTuple
 
 from lab.simulator_agreement.reality import DIES, Reality
+from lab.simulator_agreement.retrace import Retraced, retrace
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.simulator.engine import SimulationEngine
 from yunhe.simulator.model import Failure, SimulatedPlatform
 from yunhe.simulator.recorded import past_of, world_of
-from yunhe.simulator.retrace import Retraced, retrace
 
 NOTICED_WITHIN = 4
 """Taking a pool out is no event: between which two it became known is tried, so many to either side."""

@@ -1,12 +1,12 @@
 """What is planned: modules in series, their sub-modules, and what is assumed about how they fail."""
 
-import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.validation import nearest
 
 MAX_REPLICAS = 64
 MAX_ZONES = 8
@@ -187,9 +187,8 @@ def _repeated(field: str, names: list[str]) -> Iterator[FieldProblem]:
 
 def unknown_name(field: str, name: str, known: Sequence[str]) -> FieldProblem:
     """Say that *name* is not known, and what was probably meant."""
-    near = difflib.get_close_matches(name, known, n=1)
     problem = f"is not known; known: {', '.join(known[:12])}{' …' if len(known) > 12 else ''}"
-    return FieldProblem(field, problem, name, near[0] if near else None)
+    return FieldProblem(field, problem, name, nearest(name, list(known)))
 
 
 def find_circle(needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
 """Reading a model from YAML: every problem is named by its field, with what was probably meant."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
-
-import yaml
 
 from yunhe.availability.model import (
     Assumptions,
@@ -16,7 +14,8 @@ from yunhe.availability.model import (
     unknown_name,
 )
 from yunhe.availability.percent import parse_availability, parse_target
-from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.documents import ProblemReader, load_yaml
+from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.units import parse_duration_s
 
 FIELDS = (
@@ -44,94 +43,68 @@ class ModelFile(NamedTuple):
     target: float | None
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that refuses a key given twice, where YAML would silently keep the last."""
-
-
-def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node)
-        if key in seen:
-            mark = key_node.start_mark
-            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
-
-
 def parse_model(text: str) -> ModelFile:
     """Return the model a file describes; raise with all its problems when it does not describe one."""
-    return _Reader(_load(text)).read()
+    return _ModelReader(_load(text)).read()
 
 
 def _load(text: str) -> dict[str, Any]:
     try:
-        content = yaml.load(text, _Loader)  # noqa: S506 - a safe loader with one check more
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        documents = load_yaml(text)
+    except ValueError as error:
         raise InvalidInputError(
-            f"The model is not YAML: {where}{getattr(error, 'problem', error)}.",
+            f"The model is not YAML: {error}",
             remedy="Mend that line; a model starts like `modules: {web: [login, shop], store: 3}`.",
         ) from None
+    content = documents[0] if len(documents) == 1 else None
     if not isinstance(content, dict):
         raise InvalidInputError(
-            "The model must be a mapping with at least `modules`.",
+            "The model must be one mapping with at least `modules`.",
             remedy="Start it like `modules: {web: [login, shop], store: 3}`.",
         )
     return {str(key): value for key, value in content.items()}
 
 
-class _Reader:
+class _ModelReader(ProblemReader):
     """Reads field by field and gathers what is wrong."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__()
         self._content = content
-        self._problems: list[FieldProblem] = []
 
     def read(self) -> ModelFile:
         for field in self._content:
             if field not in FIELDS:
-                self._problems.append(unknown_name(field, field, FIELDS))
+                self.problems.append(unknown_name(field, field, FIELDS))
         default = self._value("availability", parse_availability, None)
         if default is not None and not 0 < default < 1:
-            self._problems.append(availability_problem("availability", default))
+            self.problems.append(availability_problem("availability", default))
         modules = self._modules(default)
         shared = tuple(self._shared(str(name), given) for name, given in self._mapping("shared").items())
         replicas = self._value("replicas", _whole, 3)
         target = self._value("target", parse_target, None)
         assumptions = self._assumptions()
-        if self._problems:
+        if self.problems:
             raise InvalidInputError(
                 "This model cannot be read.",
                 remedy="Mend what is named above; nothing was computed.",
-                fields=tuple(self._problems),
+                fields=tuple(self.problems),
             )
         return ModelFile(Model(modules, shared, replicas, assumptions), target)
 
     def _value(self, field: str, parse: Callable[[Any], T], default: T) -> T:
-        return self._parse(field, self._content[field], parse, default) if field in self._content else default
-
-    def _parse(self, field: str, given: object, parse: Callable[[Any], T], default: T) -> T:
-        try:
-            return parse(given)
-        except ValueError as error:
-            self._problems.append(FieldProblem(field, str(error)))
-            return default
+        return self.parsed(field, self._content[field], parse, default) if field in self._content else default
 
     def _mapping(self, field: str) -> Mapping[object, Any]:
         given = self._content.get(field, {})
         if not isinstance(given, dict):
-            self._problems.append(FieldProblem(field, "must be a mapping of names", _short(given)))
+            self.note(field, "must be a mapping of names", given)
             return {}
         return given
 
     def _modules(self, default: float | None) -> tuple[Module, ...]:
         if "modules" not in self._content:
-            self._problems.append(FieldProblem("modules", "must be given: what the platform consists of"))
+            self.note("modules", "must be given: what the platform consists of")
         return tuple(
             Module(str(name), self._submodules(f"modules.{name}", given, default))
             for name, given in self._mapping("modules").items()
@@ -141,32 +114,32 @@ class _Reader:
         if isinstance(given, int) and not isinstance(given, bool):
             if not 0 < given <= MAX_SUBMODULES:
                 problem = f"must be 1 to {MAX_SUBMODULES:,} sub-modules"
-                self._problems.append(FieldProblem(field, problem, str(given)))
+                self.note(field, problem, given)
                 return ()
             name = field.removeprefix("modules.")
             return self._named(field, {f"{name}-{number}": None for number in range(1, given + 1)}, default)
         if isinstance(given, list):
             repeated = len({str(name) for name in given}) != len(given)
             if repeated:
-                self._problems.append(FieldProblem(field, "a sub-module is named twice", _short(given)))
+                self.note(field, "a sub-module is named twice", given)
             return self._named(field, {str(name): None for name in given}, default)
         if isinstance(given, dict):
             return self._named(field, {str(name): value for name, value in given.items()}, default)
         problem = "must be a list of sub-modules, a mapping of them to availabilities, or how many there are"
-        self._problems.append(FieldProblem(field, problem, _short(given)))
+        self.note(field, problem, given)
         return ()
 
     def _named(self, field: str, given: Mapping[str, object], default: float | None) -> tuple[SubModule, ...]:
         if default is None and any(value is None for value in given.values()):
             problem = "has sub-modules without an availability: give each one, or `availability` for all"
-            self._problems.append(FieldProblem(field, problem))
+            self.note(field, problem)
         fallback = 0.5 if default is None else default  # never planned with: the problem above is raised
         return tuple(
             SubModule(
                 name,
                 fallback
                 if value is None
-                else self._parse(f"{field}.{name}", value, parse_availability, fallback),
+                else self.parsed(f"{field}.{name}", value, parse_availability, fallback),
             )
             for name, value in given.items()
         )
@@ -174,23 +147,23 @@ class _Reader:
     def _shared(self, name: str, given: object) -> SharedDependency:
         field = f"shared.{name}"
         if not isinstance(given, dict):
-            return SharedDependency(name, self._parse(field, given, parse_availability, 0.5))
+            return SharedDependency(name, self.parsed(field, given, parse_availability, 0.5))
         parts: dict[str, Any] = {str(key): value for key, value in given.items()}
         for key in parts:
             if key not in SHARED_FIELDS:
-                self._problems.append(unknown_name(f"{field}.{key}", key, SHARED_FIELDS))
+                self.problems.append(unknown_name(f"{field}.{key}", key, SHARED_FIELDS))
         if "availability" not in parts:
-            self._problems.append(FieldProblem(f"{field}.availability", "must be given"))
+            self.note(f"{field}.availability", "must be given")
         return SharedDependency(
             name,
-            self._parse(f"{field}.availability", parts.get("availability", 0.5), parse_availability, 0.5),
-            self._parse(f"{field}.instances", parts.get("instances", 1), _whole, 1),
-            self._parse(f"{field}.needs", parts.get("needs", []), _names, ()),
+            self.parsed(f"{field}.availability", parts.get("availability", 0.5), parse_availability, 0.5),
+            self.parsed(f"{field}.instances", parts.get("instances", 1), _whole, 1),
+            self.parsed(f"{field}.needs", parts.get("needs", []), _names, ()),
         )
 
     def _assumptions(self) -> Assumptions:
         zones = tuple(
-            Zone(str(name), self._parse(f"zones.{name}", given, parse_availability, 0.5))
+            Zone(str(name), self.parsed(f"zones.{name}", given, parse_availability, 0.5))
             for name, given in self._mapping("zones").items()
         )
         return Assumptions(
@@ -214,8 +187,3 @@ def _names(given: object) -> tuple[str, ...]:
     if not isinstance(given, list):
         raise ValueError(f"{given!r} is not a list of names")  # noqa: TRY004 - the user's mistake, not ours
     return tuple(str(name) for name in given)
-
-
-def _short(given: object) -> str:
-    text = repr(given)
-    return text if len(text) <= 60 else text[:59] + "…"

@@ -78,7 +78,7 @@ class Uploaded(msgspec.Struct, frozen=True):
     blob_id: BlobId
 
 
-class Pools(msgspec.Struct, frozen=True):
+class PoolList(msgspec.Struct, frozen=True):
     """Every pool."""
 
     pools: tuple[Pool, ...]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from yunhe.flexible.history import History, history_before, reporting_slots
-from yunhe.flexible.overload.estimators import EstimateRequest, Estimator
 from yunhe.flexible.placing.packing import Load, first_fit, host_usage, limits_at
 from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Bools, Dimension, Floats, Ints, Trace
 
@@ -130,12 +129,6 @@ def place(window: Window, load: Load, limit: float, capacity: float, hosts: int 
     count = len(window.instances) if hosts is None else hosts
     limits = limits_at(np.full(count, limit), load, np.full(count, capacity))
     return first_fit(window.order, load, limits)
-
-
-def place_by(window: Window, estimator: Estimator, question: EstimateRequest, margin: float = 1.0) -> Ints:
-    """Return the placement in which *margin* times the estimated demand fits every host."""
-    load = estimator.load(window.history, question)
-    return place(window, load, question.capacity / margin, question.capacity)
 
 
 def judge(window: Window, placement: Ints, capacity: float) -> ReplayOutcome:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from yunhe.kernel.backoff import Backoff
 from yunhe.kernel.errors import YunheError
 
 FIRST_PAUSE_S = 0.5
@@ -17,21 +18,20 @@ log = logging.getLogger(__name__)
 
 async def supervise(name: str, loop: Callable[[], Awaitable[None]]) -> None:
     """Run *loop* until cancelled; when it fails say so, wait a little longer each time, and run it again."""
-    pause_s = FIRST_PAUSE_S
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
     while True:
-        began = anyio.current_time()
+        began, most_s = anyio.current_time(), LONGEST_PAUSE_S
         try:
             await loop()
         except Exception as error:
             if _is_retryable(error):
-                pause_s = min(pause_s, RETRYABLE_PAUSE_S)
-                log.warning("loop waits", extra={"loop": name, "problem": str(error), "pause_s": pause_s})
+                most_s = RETRYABLE_PAUSE_S
+                log.warning("loop waits", extra={"loop": name, "problem": str(error)})
             else:
-                log.exception("loop failed, will run again", extra={"loop": name, "pause_s": pause_s})
+                log.exception("loop failed, will run again", extra={"loop": name})
         if anyio.current_time() - began > LONGEST_PAUSE_S:
-            pause_s = FIRST_PAUSE_S
-        await anyio.sleep(pause_s)
-        pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            backoff.reset()
+        await anyio.sleep(backoff.next_s(most_s))
 
 
 def _is_retryable(error: Exception) -> bool:

@@ -35,13 +35,6 @@ class WorkloadStream:
     events: tuple[StreamEvent, ...]
 
 
-def find_streams(folder: Path) -> list[Path]:
-    """Return every stream in a folder: packed ones, and folders with a network in them."""
-    packed = sorted(folder.glob("*.tar.gz"))
-    plain = sorted(path.parent.parent for path in folder.glob("*/p_net/p_net.gml"))
-    return [*packed, *plain]
-
-
 def read_stream(path: Path) -> WorkloadStream:
     """Read one stream, or say what is wrong with it."""
     try:

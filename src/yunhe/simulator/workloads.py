@@ -22,7 +22,6 @@ from yunhe.kernel.errors import FieldProblem, InvalidInputError, UnsupportedErro
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.simulator.model import SimulatedTask, Workload
 
-MEAN_RUN_S = 600.0
 SHAPES = tuple(
     Resources(cores * 1000, cores * gib * 1024, 0) for cores in (1, 2, 4, 8, 16) for gib in (1, 2, 4)
 )

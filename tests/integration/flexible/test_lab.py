@@ -16,6 +16,7 @@ from lab.oversubscription.experiment import fixed_hosts_table, mean_placed, verd
 from lab.oversubscription.looked_at import without_looked_at
 from lab.oversubscription.methods import DEFAULT, STATED
 from lab.oversubscription.placements import COLUMNS, PlacementFile
+from lab.oversubscription.printed import place_by
 from lab.oversubscription.printing import (
     baseline,
     baseline_table,
@@ -36,7 +37,7 @@ from lab.oversubscription.tailoring import (
 from pyarrow import parquet
 
 from yunhe.flexible.overload.estimators import EstimateRequest, fixed_ratio
-from yunhe.flexible.replay import Window, judge, place_by, windows
+from yunhe.flexible.replay import Window, judge, windows
 from yunhe.flexible.trace import Dimension, Ints
 
 pytestmark = pytest.mark.engine  # minutes of computing on real traces

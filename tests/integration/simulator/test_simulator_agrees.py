@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from lab.simulator_agreement.comparison import compare
 from lab.simulator_agreement.reality import DIES, POOLS, really
+from lab.simulator_agreement.retrace import retrace
 
 from support.agent_roots import agent_root
 from yunhe.kernel.ids import PoolId
@@ -15,7 +16,6 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.simulator.recorded import world_of
-from yunhe.simulator.retrace import retrace
 
 pytestmark = pytest.mark.anyio
 

@@ -3,13 +3,13 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.availability.equations import module as module_availability
 
 from unit.availability.oracle import all_partitions, model_of
 from yunhe.availability.frontier import find_frontier
 from yunhe.availability.partition import Choice
 from yunhe.availability.planner import Infeasible, Planned, make_plan
 from yunhe.availability.pricing import Pricing
-from yunhe.availability.published.equations import module as module_availability
 
 QUICK = settings(max_examples=100, deadline=None)
 availabilities = st.floats(0.5, 0.9999)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.oversubscription.printed import convolved
 
-from yunhe.flexible.overload.convolution import convolved
 from yunhe.flexible.placing.fleet import AlignedFleet, SpectralFleet
 from yunhe.flexible.profiles.histogram import Grid, Histogram, grid_for_host, histogram
 

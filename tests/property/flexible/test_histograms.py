@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-from yunhe.flexible.overload.convolution import (
+from lab.oversubscription.printed import (
+    PAPER_STEP_CORES,
     PAPER_THRESHOLD,
     convolved,
     convolved_by_transform,
     estimate,
     estimate_as_printed,
 )
+
 from yunhe.flexible.profiles.histogram import (
-    PAPER_STEP_CORES,
     Binning,
     Grid,
     Histogram,

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.oversubscription.printed import as_printed, convolution, larger_of_sigma_and_percentiles
 
 from yunhe.flexible.history import History
 from yunhe.flexible.overload.estimators import (
     EstimateRequest,
     Estimator,
     aligned,
-    as_printed,
-    convolution,
     fixed_ratio,
-    larger_of_sigma_and_percentiles,
     n_sigma,
     recent,
     sum_of_percentiles,

@@ -5,9 +5,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from lab.availability.two_level import allocations, set_partitions, stirling, two_level_plan
 
 from support.repository import REPOSITORY
-from yunhe.availability.published.two_level import allocations, set_partitions, stirling, two_level_plan
 
 BENCH = REPOSITORY / "bench" / "availability.py"
 

@@ -3,9 +3,9 @@ import math
 
 import numpy as np
 import pytest
+from lab.availability import equations as eq
 
 from unit.availability.oracle import all_partitions
-from yunhe.availability.published import equations as eq
 
 
 @pytest.mark.feature("A02")

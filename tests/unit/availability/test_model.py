@@ -154,6 +154,11 @@ def test_a_key_given_twice_is_refused_and_its_line_named():
         parse_model("modules: {a: 1}\navailability: 0.9\nmodules: {b: 1}\n")
 
 
+def test_a_file_of_two_models_is_refused():
+    with pytest.raises(InvalidInputError, match="must be one mapping"):
+        parse_model("modules: {a: [x]}\navailability: 0.9\n---\nmodules: {b: [y]}\n")
+
+
 def test_a_model_built_in_code_is_checked_just_the_same():
     with pytest.raises(InvalidInputError) as refused:
         Model(

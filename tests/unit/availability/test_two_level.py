@@ -2,17 +2,17 @@ import itertools
 from collections import Counter
 
 import pytest
-
-from unit.availability.oracle import all_partitions
-from yunhe.availability.published import paper
-from yunhe.availability.published.reproduction import figure_9, figure_10
-from yunhe.availability.published.two_level import (
+from lab.availability.two_level import (
     allocations,
     best_partition,
     set_partitions,
     stirling,
     two_level_plan,
 )
+
+from unit.availability.oracle import all_partitions
+from yunhe.availability.published import paper
+from yunhe.availability.published.reproduction import figure_9, figure_10
 
 SIZES = [len(submodules) for submodules in paper.MODULES.values()]
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lab.oversubscription.printed import place_by
 
 from yunhe.flexible.history import history_before
 from yunhe.flexible.overload.estimators import EstimateRequest, aligned, fixed_ratio
 from yunhe.flexible.overload.margin import walk_forward
-from yunhe.flexible.replay import ELASTIC, LONG_LIVED, judge, place_by, windows
+from yunhe.flexible.replay import ELASTIC, LONG_LIVED, judge, windows
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import DAY_S, HOUR_S, WEEK_S, Dimension, Trace
 

@@ -1,4 +1,4 @@
-"""What has grown too long is named, and what has not passes."""
+"""What has grown too large is named, and what has not passes."""
 
 import sys
 from pathlib import Path
@@ -41,6 +41,15 @@ def test_a_migration_may_list_as_many_tables_as_there_are(
     (tmp_path / "migrations").mkdir()
     (tmp_path / "migrations" / "a.py").write_text(function_of(200))
     assert measure(tmp_path, monkeypatch) == 0
+
+
+@pytest.mark.parametrize(("modules", "status"), [(16, 0), (17, 1)])
+def test_a_package_of_more_than_16_modules_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modules: int, status: int
+) -> None:
+    for name in ["__init__", "__main__", *(f"m{number}" for number in range(modules))]:
+        (tmp_path / f"{name}.py").write_text("")
+    assert measure(tmp_path, monkeypatch) == status
 
 
 def test_the_five_largest_are_printed_largest_first(

@@ -14,10 +14,10 @@ import msgspec
 from yunhe.control.plugins.model import Plugin
 from yunhe.control.pools.model import Check, ExecRequest, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
-from yunhe.entrypoints.client.awaiting import AwaitingTransport
 from yunhe.entrypoints.client.connection import ApiConnection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
 from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
+from yunhe.entrypoints.client.httpx_transport import HttpxTransport
 from yunhe.entrypoints.client.transport import Address, ApiCall, Transport
 from yunhe.entrypoints.wire import (
     Batch,
@@ -31,7 +31,7 @@ from yunhe.entrypoints.wire import (
     NewRole,
     PluginFolder,
     PluginList,
-    Pools,
+    PoolList,
     PriceTerms,
     Projects,
     Readiness,
@@ -87,7 +87,7 @@ class AsyncClient:
     ) -> None:
         self._address = Address(url.rstrip("/"), key, verify)
         self._connection = ApiConnection(
-            transport or AwaitingTransport(self._address), self._address.url, patience_s
+            transport or HttpxTransport(self._address), self._address.url, patience_s
         )
 
     async def __aenter__(self) -> Self:
@@ -230,7 +230,7 @@ class AsyncClient:
 
     async def pools(self, *, level: str = "") -> tuple[Pool, ...]:
         """Return every pool, or those at one level: end, edge or central."""
-        return (await self._get("/v1/pools", Pools, query(level=level))).pools
+        return (await self._get("/v1/pools", PoolList, query(level=level))).pools
 
     async def pool(self, pool: str) -> Pool:
         """Return one pool, by name or ID."""

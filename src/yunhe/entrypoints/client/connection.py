@@ -16,6 +16,7 @@ from yunhe.entrypoints.client.transport import (
     Transport,
     TransportError,
 )
+from yunhe.kernel.backoff import Backoff
 
 T = TypeVar("T")
 
@@ -29,15 +30,14 @@ class RetryPolicy:
 
     def __init__(self, budget_s: float) -> None:
         self._left_s = budget_s
-        self._pause_s = FIRST_PAUSE_S
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def next_pause_s(self) -> float | None:
         """Return how long to wait before another try; None: it has been long enough."""
         if self._left_s <= 0:
             return None
-        pause_s = self._pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - spreads clients, guards nothing
+        pause_s = self._backoff.next_s() * random.uniform(0.75, 1.25)  # noqa: S311 - spreads clients, guards nothing
         self._left_s -= pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         return pause_s
 
 

@@ -1,6 +1,6 @@
-"""What the two ways to reach a server share: one waits (``waiting``), one awaits (``awaiting``).
+"""What the two transports share: ``BlockingTransport`` (http.client) and ``HttpxTransport`` (an event loop).
 
-The client's methods are written once, as coroutines over ``Transport``. ``WaitingTransport`` never suspends, so a
+The client's methods are written once, as coroutines over ``Transport``. ``BlockingTransport`` never suspends, so a
 coroutine over it runs to its end in one step (see ``run``): that is the whole sync client, without a thread.
 """
 
@@ -142,17 +142,17 @@ class Transport(Protocol):
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine over ``WaitingTransport`` to its end."""
+    """Run a coroutine over ``BlockingTransport`` to its end."""
     try:
         coroutine.send(None)
     except StopIteration as done:
         return done.value
     coroutine.close()
-    raise RuntimeError("a coroutine over the waiting transport suspended")
+    raise RuntimeError("a coroutine over the blocking transport suspended")
 
 
 def iterate(source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """Yield what an async generator over ``WaitingTransport`` yields, and close it when the reader stops."""
+    """Yield what an async generator over ``BlockingTransport`` yields, and close it when the reader stops."""
     try:
         with contextlib.suppress(StopAsyncIteration):
             while True:

@@ -11,20 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from yunhe.flexible.history import History
-from yunhe.flexible.overload.convolution import convolved
-from yunhe.flexible.placing.packing import MILLI, Load, Spectra, thousandths
-from yunhe.flexible.profiles.histogram import (
-    PAPER_STEP_CORES,
-    Binning,
-    Grid,
-    Histogram,
-    grid_for_host,
-    histogram,
-    mass_by_row,
-)
-from yunhe.flexible.trace import Floats, Ints, Singles
-
-BY_HOUR_BINS = 128
+from yunhe.flexible.placing.packing import MILLI, Load, thousandths
+from yunhe.flexible.trace import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,71 +100,6 @@ def n_sigma(sigmas: float) -> Estimator:
     return Estimator(f"{sigmas:g}-sigma", demand, load)
 
 
-def larger_of_sigma_and_percentiles(sigmas: float = 5, percentile: float = 0.99) -> Estimator:
-    """Return: the larger of N-sigma and the sum of percentiles, the published choice of a large operator."""
-    moments, peaks = n_sigma(sigmas), sum_of_percentiles(percentile)
-
-    def demand(group: History, question: EstimateRequest) -> float:
-        return max(moments.demand(group, question), peaks.demand(group, question))
-
-    def load(history: History, question: EstimateRequest) -> Load:
-        first, second = moments.load(history, question), peaks.load(history, question)
-        return Load(
-            first.size, weights=second.weights, mean=first.mean, covariance=first.covariance, sigmas=sigmas
-        )
-
-    return Estimator(f"max({moments.name}, {peaks.name})", demand, load)
-
-
-def convolution(
-    binning: Binning = Binning.MEAN,
-    step: float | None = None,
-    *,
-    by_hour: bool = False,
-    level: float | None = None,
-) -> Estimator:
-    """Return the published method: histograms convolved as if instances were independent.
-
-    Without *step* the grid is tied to the host. With *by_hour* the instances are independent only within
-    an hour of the day, and the hours are mixed in the share they have in the profile.
-    """
-
-    def grid_of(question: EstimateRequest) -> Grid:
-        if step is None:
-            return grid_for_host(question.capacity, BY_HOUR_BINS if by_hour else 512)
-        return Grid(step, 2 * int(np.ceil(question.capacity / step)))
-
-    def within(question: EstimateRequest) -> float:
-        return 1 - question.stated if level is None else level
-
-    def demand(group: History, question: EstimateRequest) -> float:
-        grid = grid_of(question)
-        parts: list[tuple[float, Histogram]] = []
-        for slots in _classes(group, by_hour=by_hour):
-            rows = group.series[:, slots].astype(np.float64)
-            parts.append((len(slots) / group.slots, convolved([histogram(r, grid, binning) for r in rows])))
-        return _mixture(parts).quantile(within(question))
-
-    def load(history: History, question: EstimateRequest) -> Load:
-        grid, classes = grid_of(question), _classes(history, by_hour=by_hour)
-        spectra = np.stack([spectra_of(history.series[:, slots], grid, binning) for slots in classes], axis=1)
-        return Load(
-            _size(history),
-            spectra=np.ascontiguousarray(spectra),
-            shares=tuple(len(slots) / history.slots for slots in classes),
-            grid=grid,
-            within=within(question),
-        )
-
-    kind = "convolution by hour" if by_hour else "convolution"
-    return Estimator(f"{kind} {'fine' if step is None else f'{step:g}'} {binning}", demand, load)
-
-
-def as_printed() -> Estimator:
-    """Return the convolution of the published listing: half-core bins, each sample at its lower edge."""
-    return convolution(Binning.FLOOR, PAPER_STEP_CORES)
-
-
 def recent(of: Estimator, span_s: int) -> Estimator:
     """Return another estimator shown only the last *span_s* of the profile: quick to follow a change."""
 
@@ -194,24 +117,5 @@ def allowed_slots(slots: int, level: float) -> int:
     return min(slots - 1, int(np.floor((1 - level) * slots + 1e-9)))
 
 
-def spectra_of(series: Singles, grid: Grid, binning: Binning) -> Spectra:
-    """Return the Fourier transform of each row's histogram: rows × frequencies."""
-    return np.asarray(np.fft.rfft(mass_by_row(series.astype(np.float64), grid, binning)), dtype=np.complex128)
-
-
 def _size(history: History) -> Floats:
     return history.request[None, :]
-
-
-def _classes(history: History, *, by_hour: bool) -> list[Ints]:
-    if not by_hour:
-        return [np.arange(history.slots)]
-    hours = history.hours % 24
-    return [np.flatnonzero(hours == hour) for hour in np.unique(hours)]
-
-
-def _mixture(parts: list[tuple[float, Histogram]]) -> Histogram:
-    mass = np.zeros(max(len(part.mass) for _, part in parts))
-    for share, part in parts:
-        mass[: len(part.mass)] += share * part.mass
-    return Histogram(Grid(parts[0][1].grid.step, len(mass)), mass, sum(part.weight for _, part in parts))

@@ -7,7 +7,6 @@ import numpy as np
 
 from yunhe.flexible.trace import Floats, Ints
 
-PAPER_STEP_CORES = 0.5
 DEFAULT_BINS = 512
 
 
@@ -101,12 +100,6 @@ def histogram(
     group = np.zeros(int(seen.sum()), dtype=np.int64)
     mass = weight_by_group(samples[seen], grid, group, 1, binning, counting[seen])[0]
     return Histogram(grid, mass / weight, weight)
-
-
-def mass_by_row(samples: Floats, grid: Grid, binning: Binning = Binning.MEAN) -> Floats:
-    """Return rows × bins: the probability mass of each row of *samples*, which have no gaps."""
-    rows, count = samples.shape
-    return weight_by_group(samples, grid, np.arange(rows)[:, None], rows, binning) / count
 
 
 def weight_by_group(

@@ -24,6 +24,7 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, UnsupportedError
 from yunhe.kernel.resources import Resources
+from yunhe.kernel.validation import read
 
 MAPPED: tuple[type[msgspec.Struct], ...] = (
     LaunchOrder,
@@ -94,7 +95,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         declared = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _not_a_manifest(str(path), error) from None
+        raise _not_a_manifest(str(path), str(error), (FieldProblem("manifest", str(error)),)) from None
     return check_manifest(declared, str(path))
 
 
@@ -110,9 +111,9 @@ def check_manifest(declared: dict[str, Any], source: str) -> Manifest:
             remedy="Upgrade whichever of the two is older.",
         )
     try:
-        manifest = msgspec.convert(declared, Manifest)
-    except msgspec.ValidationError as error:
-        raise _not_a_manifest(source, error) from None
+        manifest = read(declared, Manifest)
+    except InvalidInputError as error:
+        raise _not_a_manifest(source, error.problem.rstrip("."), error.fields) from None
     problems = [*_identity_problems(manifest), *_power_problems(manifest), *_mapping_problems(manifest)]
     if problems:
         raise InvalidInputError(
@@ -123,11 +124,11 @@ def check_manifest(declared: dict[str, Any], source: str) -> Manifest:
     return manifest
 
 
-def _not_a_manifest(source: str, error: Exception) -> InvalidInputError:
+def _not_a_manifest(source: str, problem: str, fields: tuple[FieldProblem, ...]) -> InvalidInputError:
     return InvalidInputError(
-        f"{source} is not a plugin's manifest: {error}.",
+        f"{source} is not a plugin's manifest: {problem}.",
         remedy="Write one with yunhe plugin new, and compare.",
-        fields=(FieldProblem("manifest", str(error)),),
+        fields=fields,
     )
 
 

@@ -33,6 +33,7 @@ from yunhe.infrastructure.kubernetes.objects.phases import (
 from yunhe.infrastructure.kubernetes.objects.pods import RecordState, path_of
 from yunhe.infrastructure.kubernetes.objects.wrapper import read_note
 from yunhe.infrastructure.kubernetes.usage.metering import Metering
+from yunhe.kernel.backoff import Backoff
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, InvalidInputError, NotFoundError, YunheError
 
@@ -181,14 +182,15 @@ class PodReconciler:
         key = pod.metadata.key
         detail, ended = "", terminated_of(pod)
         log_bytes, step = 0, read_note(ended.message).step if ended is not None else ""
-        for attempt in range(READ_LOG_TRIES):
+        backoff = Backoff(0.2)
+        for _ in range(READ_LOG_TRIES):
             try:
                 tap = await self._taps.whole(key, record)
                 log_bytes, step, detail = tap.log_bytes, tap.step or step, ""
                 break
             except YunheError as error:
                 detail = f"Its log could not be read: {error.problem}"
-                await anyio.sleep(0.2 * 2**attempt)
+                await anyio.sleep(backoff.next_s())
         else:
             held = self._taps.get(key)
             log_bytes = held.log_bytes if held is not None else 0

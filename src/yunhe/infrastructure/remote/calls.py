@@ -15,6 +15,7 @@ from yunhe.infrastructure.contract.model import CONTRACT_VERSION
 from yunhe.infrastructure.contract.wire import PROBLEM_TRAILER, problem_error
 from yunhe.infrastructure.remote.channels import Channels, PluginChannel
 from yunhe.infrastructure.remote.conversation import Conversation
+from yunhe.kernel.backoff import Backoff
 from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError, UnsupportedError, YunheError
 
 REPEAT_FOR_S = 5.0
@@ -38,20 +39,21 @@ class RetryWindow:
     """How long to go on repeating what the transport lost, from the first time it did."""
 
     def __init__(self) -> None:
-        self.renew()
+        self._ends_at: float | None = None
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def renew(self) -> None:
         """Begin again: something came through."""
-        self._ends_at: float | None = None
-        self._pause_s = FIRST_PAUSE_S
+        self._ends_at = None
+        self._backoff.reset()
 
     async def or_give_up(self, interrupted: Interrupted) -> None:
         """Pause before the next attempt; raise ``PoolUnreachableError`` when there should be none."""
         self._ends_at = self._ends_at or anyio.current_time() + REPEAT_FOR_S
-        if anyio.current_time() + self._pause_s > self._ends_at:
+        pause_s = self._backoff.next_s()
+        if anyio.current_time() + pause_s > self._ends_at:
             raise _silence(interrupted) from None
-        await anyio.sleep(self._pause_s)
-        self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
+        await anyio.sleep(pause_s)
 
 
 class Calls:

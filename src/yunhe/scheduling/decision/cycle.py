@@ -69,7 +69,7 @@ class Placement(NamedTuple):
     resources: tuple[Resources, ...]
 
 
-class Reservation(NamedTuple):
+class HeldResources(NamedTuple):
     """What a placement keeps from others: amounts on nodes, and bandwidth on links."""
 
     members: tuple[tuple[GangMember, IntArray], ...]
@@ -88,7 +88,7 @@ class Cycle:
         self.appraiser = OptionScorer(snapshot, self.router, self.groups)
         self.packer: Packer | None = None
         self.learn(snapshot.surroundings.typical)
-        self._held: dict[JobId, Reservation] = {}
+        self._held: dict[JobId, HeldResources] = {}
         self._given_back = 0
         most = int(np.diff(snapshot.device_start).max(initial=0))
         self._chosen = np.zeros((max(1, most), 3), dtype=np.int64)
@@ -241,7 +241,9 @@ class Cycle:
             return None
         given = self.given(demand, fit)
         held = zip(fit.members, map(amount_of, given), strict=True)
-        self.hold(demand.job_id, Reservation(tuple(held), self.shown(demand, fit).moves.links, demand.groups))
+        self.hold(
+            demand.job_id, HeldResources(tuple(held), self.shown(demand, fit).moves.links, demand.groups)
+        )
         return Placement(fit, given)
 
     def place_all(self, demands: Sequence[Demand]) -> Iterator[Placement | None]:
@@ -295,7 +297,7 @@ class Cycle:
             option.full_since = self._given_back
             return None
         member = GangMember(pool, row, NO_DEVICES)
-        self._held[demand.job_id] = Reservation(((member, option.ask.amount),), (), ())
+        self._held[demand.job_id] = HeldResources(((member, option.ask.amount),), (), ())
         return Placement(Fit(0, option, pool, (member,)), (demand.alternatives[0].resources,))
 
     def shown(self, demand: Demand, fit: Fit) -> PlacementSummary:
@@ -321,7 +323,7 @@ class Cycle:
             grown.append(Resources(cpu, memory, disk, alternative.resources.accelerators))
         return tuple(grown)
 
-    def hold(self, job_id: JobId, held: Reservation) -> None:
+    def hold(self, job_id: JobId, held: HeldResources) -> None:
         """Keep what a placement takes from everybody else, until it is released."""
         for member, amount in held.members:
             self._shift(member, amount, -1)
@@ -333,7 +335,7 @@ class Cycle:
             self.appraiser.grouped += 1
         self._held[job_id] = held
 
-    def release(self, job_id: JobId) -> Reservation:
+    def release(self, job_id: JobId) -> HeldResources:
         """Give back everything a placement held, and return what that was."""
         held = self._held.pop(job_id)
         for member, amount in held.members:

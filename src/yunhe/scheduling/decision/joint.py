@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from yunhe.scheduling.decision.compiling import compile_kernels
-from yunhe.scheduling.decision.cycle import Cycle, Reservation
+from yunhe.scheduling.decision.cycle import Cycle, HeldResources
 from yunhe.scheduling.decision.decide import place_in
 from yunhe.scheduling.decision.demands import check_demand
 from yunhe.scheduling.decision.model import Decision, Demand, Placed, Waiting
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
     decisions: tuple[Decision, ...]
     cost: float
-    held: tuple[Reservation | None, ...]
+    held: tuple[HeldResources | None, ...]
     """What each placement takes."""
 
 
@@ -162,11 +162,11 @@ class _Search:
         self._put_back(moved, held)
         return 0.0
 
-    def _taken_out(self, indices: Sequence[int]) -> tuple[Reservation | None, ...]:
+    def _taken_out(self, indices: Sequence[int]) -> tuple[HeldResources | None, ...]:
         jobs = [self._demands[index].job_id for index in indices]
         return tuple([self._cycle.release(job) if self._cycle.holds(job) else None for job in jobs])
 
-    def _put_back(self, indices: Sequence[int], held: Sequence[Reservation | None]) -> None:
+    def _put_back(self, indices: Sequence[int], held: Sequence[HeldResources | None]) -> None:
         for index, one in zip(indices, held, strict=True):
             if one is not None:
                 self._cycle.hold(self._demands[index].job_id, one)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from yunhe.kernel.documents import kind_of
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level, parse_place
@@ -22,7 +23,6 @@ from yunhe.trading.demand.reader import (
     Reader,
     Readers,
     did_you_mean,
-    kind_of,
     read_yaml,
 )
 from yunhe.trading.demand.resource_fields import resources

@@ -1,15 +1,13 @@
-"""How a plain document is read: YAML into mappings, and values by a reader that notes every fault and goes on."""
+"""How a task is read: YAML into a mapping, and its values by a reader that notes every fault and goes on."""
 
-import difflib
 import re
-import reprlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
-import yaml
-
-from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.documents import ProblemReader, kind_of, load_yaml
+from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.validation import nearest
 from yunhe.trading.demand.planned import ALIASES, UnsupportedField
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -28,10 +26,10 @@ def read_yaml(text: str | bytes) -> Document:
             remedy="Move data to files and send them with file_mounts.",
         )
     try:
-        documents = list(yaml.load_all(text, Loader=_StrictLoader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        documents = load_yaml(text)
+    except ValueError as error:
         raise InvalidInputError(
-            f"This is not YAML that can be read: {_one_line(error)}", remedy="Mend it, then run it again."
+            f"This is not YAML that can be read: {error}", remedy="Mend it, then run it again."
         ) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = "nothing" if not documents or documents[0] is None else kind_of(documents[0])
@@ -52,35 +50,11 @@ def did_you_mean(word: str, known: list[str]) -> str | None:
     alias = ALIASES.get(word.lower())
     if alias in known:
         return alias
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
-    return close[0] if close else None
+    return nearest(word.lower(), known)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Plain data only, and a key given twice is refused: one of the two would be lost in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the parent's signature
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is given twice", key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-class Reader:
-    """Reads values and notes what is wrong with them."""
-
-    def __init__(self) -> None:
-        self.problems: list[FieldProblem] = []
-
-    def note(self, field: str, problem: str, value: object = ..., *, meant: str | None = None) -> None:
-        """Take down what is wrong with a field, and what was probably meant."""
-        shown = None if value is ... else _shown(value)
-        self.problems.append(FieldProblem(field, problem, shown, meant))
+class Reader(ProblemReader):
+    """Reads the values that the fields of a task may have."""
 
     def mapping(self, field: str, value: object) -> Document:
         """Return a mapping, without what cannot be a field's name; else note it."""
@@ -169,34 +143,3 @@ class Reader:
 
 
 Readers = dict[str, Callable[[Reader, str, object], object]]
-
-
-def _shown(value: object) -> str:
-    """Return a short form of *value*, however large: it came from outside."""
-    short = reprlib.Repr()
-    short.maxlevel, short.maxdict, short.maxlist, short.maxstring = 2, 4, 4, 60
-    return short.repr(value)
-
-
-def kind_of(value: object) -> str:
-    """Return what a person calls the kind of *value*."""
-    words: dict[type, str] = {
-        bool: "true or false",
-        dict: "a mapping",
-        float: "a number",
-        int: "a number",
-        list: "a list",
-        str: "text",
-        tuple: "a list",
-        type(None): "nothing",
-    }
-    return words.get(type(value), f"a {type(value).__name__}")
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or error.context}."
-    return " ".join(str(error).split())[:300]

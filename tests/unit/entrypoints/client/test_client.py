@@ -170,9 +170,9 @@ def test_a_followed_log_loses_and_repeats_nothing_over_dropped_connections(
 
 
 def test_the_sync_client_has_every_method_of_the_async_one_but_exec() -> None:
-    def methods(kind: type[object]) -> dict[str, list[str]]:
+    def methods(kind: type[object]) -> dict[str, tuple[str, list[str], str]]:
         return {
-            name: list(inspect.signature(member).parameters)
+            name: (member.__name__, list(inspect.signature(member).parameters), inspect.getdoc(member) or "")
             for name, member in inspect.getmembers(kind, inspect.isfunction)
             if not name.startswith("_")
         }

@@ -1,4 +1,4 @@
-"""Both ways to reach a server agree, whatever the server does; the one that waits also knows proxies."""
+"""Both ways to reach a server agree, whatever the server does; the blocking one also knows proxies."""
 
 import contextlib
 import socket
@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from yunhe.entrypoints.client.awaiting import AwaitingTransport
+from yunhe.entrypoints.client.blocking_transport import BlockingTransport
+from yunhe.entrypoints.client.httpx_transport import HttpxTransport
 from yunhe.entrypoints.client.proxies import Proxy, proxy_for
 from yunhe.entrypoints.client.transport import (
     Address,
@@ -24,7 +25,6 @@ from yunhe.entrypoints.client.transport import (
     TransportError,
     run,
 )
-from yunhe.entrypoints.client.waiting import WaitingTransport
 from yunhe.kernel.errors import InvalidInputError
 
 Speak = Callable[[socket.socket, bytes], None]
@@ -98,7 +98,7 @@ def saying(*pieces: bytes, then_closes: bool = False) -> Speak:
 OK = b"HTTP/1.1 200 OK\r\nYunhe-Attempt: 3\r\nContent-Length: 2\r\n\r\n{}"
 
 
-@pytest.fixture(params=[WaitingTransport, AwaitingTransport])
+@pytest.fixture(params=[BlockingTransport, HttpxTransport])
 def drive(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Return what runs a scenario over one of the two transports."""
 
@@ -110,13 +110,13 @@ def drive(request: pytest.FixtureRequest) -> Callable[..., Any]:
             finally:
                 await transport.close()
 
-        return run(whole()) if request.param is WaitingTransport else anyio.run(whole)
+        return run(whole()) if request.param is BlockingTransport else anyio.run(whole)
 
     return over
 
 
 async def once(url: str, *, answer_s: float = 5.0) -> tuple[int, str, bytes]:
-    transport = WaitingTransport(Address(url), answer_s=answer_s)
+    transport = BlockingTransport(Address(url), answer_s=answer_s)
     try:
         return await read(transport)
     finally:
@@ -263,7 +263,7 @@ def test_a_refusal_is_heard_even_when_the_server_hangs_up_on_the_rest(tmp_path: 
         raise StopIteration  # with most of the file unread: what is still being sent is answered by a reset
 
     with serving(speak) as server:
-        transport = WaitingTransport(Address(f"http://{server.address}"))
+        transport = BlockingTransport(Address(f"http://{server.address}"))
         assert run(read(transport, ApiCall(method="PUT", path="/", file=source))) == (413, "", b"no!")
 
 
@@ -318,7 +318,7 @@ def test_two_streams_at_once_do_not_mix() -> None:
             return first.status, second.status
 
     with serving(saying(OK)) as server:
-        transport = WaitingTransport(Address(f"http://{server.address}"))
+        transport = BlockingTransport(Address(f"http://{server.address}"))
         assert run(scenario(transport)) == (200, 200)
         run(transport.close())
     assert server.connections == 2
@@ -326,7 +326,7 @@ def test_two_streams_at_once_do_not_mix() -> None:
 
 def test_threads_may_share_a_transport() -> None:
     with serving(saying(OK)) as server, ThreadPoolExecutor(8) as callers:
-        transport = WaitingTransport(Address(f"http://{server.address}"))
+        transport = BlockingTransport(Address(f"http://{server.address}"))
 
         def call(_: int) -> tuple[int, str, bytes]:
             return run(read(transport))
@@ -352,7 +352,7 @@ def test_a_silent_server_is_given_up() -> None:
 @pytest.mark.parametrize("url", ["", "host:8600", "ftp://host", "http://", "http://host:x", "http://[::1"])
 def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(InvalidInputError, match="not an address"):
-        WaitingTransport(Address(url))
+        BlockingTransport(Address(url))
 
 
 def test_the_key_is_not_shown() -> None:

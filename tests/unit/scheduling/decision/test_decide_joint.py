@@ -12,6 +12,7 @@ from lab.joint_placement.__main__ import compare, run_optimum
 from lab.joint_placement.baselines import BASELINES, by_data, compute_then_network, together
 from lab.joint_placement.checks import faults
 from lab.joint_placement.clouds import clouds
+from lab.joint_placement.exact import plan_exactly
 from lab.joint_placement.instances import instance
 
 from support.worlds import cores, demand, node, pool, prices, world
@@ -19,7 +20,6 @@ from yunhe.kernel.errors import UnsupportedError
 from yunhe.kernel.resources import Accelerators
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.decide import decide
-from yunhe.scheduling.decision.exact import plan_exactly
 from yunhe.scheduling.decision.joint import Plan, cost_of, decide_jointly, greedy_plan, plan_jointly
 from yunhe.scheduling.decision.model import Placed, Policy, Waiting
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp
 from yunhe.control.pools.model import Check, Pool, PoolSpec
 from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
-from yunhe.entrypoints.wire import Pools, PriceTerms
+from yunhe.entrypoints.wire import PoolList, PriceTerms
 from yunhe.kernel.errors import ConflictError, NotFoundError
 from yunhe.kernel.places import Level
 from yunhe.scheduling.perception.model import ResourceGraph
@@ -58,10 +58,10 @@ def _not_added(spec: PoolSpec, failed: Check | None) -> ConflictError:
 
 
 @get("/pools")
-async def pools(caller: TheCaller, level: FromQuery[Level | None] = None) -> Pools:
+async def pools(caller: TheCaller, level: FromQuery[Level | None] = None) -> PoolList:
     """List every pool, or those at one level: end, edge or central."""
     found = await caller.platform.pools.pools()
-    return Pools(tuple(pool for pool in found if level is None or _level(pool) is level))
+    return PoolList(tuple(pool for pool in found if level is None or _level(pool) is level))
 
 
 def _level(pool: Pool) -> Level | None:

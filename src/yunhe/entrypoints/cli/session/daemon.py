@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from yunhe.entrypoints.client.blocking_transport import probe
 from yunhe.entrypoints.client.transport import TransportError
-from yunhe.entrypoints.client.waiting import probe
 from yunhe.kernel.errors import ConflictError, YunheError
 from yunhe.runtime.settings import log_path
 

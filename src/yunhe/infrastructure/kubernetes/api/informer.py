@@ -18,6 +18,7 @@ from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Object
 from yunhe.infrastructure.kubernetes.api.store import Store
 from yunhe.infrastructure.kubernetes.api.watch import PAGE, EventDecoder, WatchEvent, WatchSource, lines
+from yunhe.kernel.backoff import Backoff
 from yunhe.kernel.errors import InvalidInputError, PoolUnreachableError, YunheError
 
 T = TypeVar("T", bound=Object)
@@ -59,7 +60,7 @@ class Informer(Generic[T]):
         self._version = ""
         self._streaming_lists = True
         self._empty_closes = 0
-        self._failures = 0
+        self._backoff = Backoff(self._pace.first_pause_s, self._pace.longest_pause_s)
 
     @property
     def has_synced(self) -> bool:
@@ -104,10 +105,9 @@ class Informer(Generic[T]):
     def _pause_s(self, *, good: bool) -> float:
         """Return how long to wait before the next attempt."""
         if good:
-            self._failures = self._empty_closes = 0
-        longest = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2**self._failures)
-        self._failures = min(self._failures + 1, 30)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+            self._empty_closes = 0
+            self._backoff.reset()
+        return self._backoff.next_s() * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
     async def _attempt(self) -> None:
         """Watch from where we are, after a list where there is nowhere to watch from."""

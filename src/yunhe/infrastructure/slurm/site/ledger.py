@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Generator
 
 from yunhe.agent.durable import create_json, read_json, replace_json
-from yunhe.agent.protocol.refusals import CONFLICT, FENCED, FORBIDDEN, NOT_FOUND, RESTARTING, Refusal
+from yunhe.agent.protocol.refusals import FENCED, FORBIDDEN, NOT_FOUND, RESTARTING, Refusal
 from yunhe.agent.runs.directory import Run
 
 LOCK_WITHIN_S = 20.0
@@ -136,14 +136,6 @@ class Ledger:
         for entry in os.scandir(self.incoming):
             if entry.stat().st_mtime < time.time() - 86_400:
                 os.unlink(entry.path)
-
-
-def must_be_claimed(run: Run) -> dict[str, Any]:
-    """Return the claim of *run*; refuse where there is none."""
-    claim = run.record("claim")
-    if claim is None:
-        raise Refusal(CONFLICT, f"{run.id} has not been launched.")
-    return claim
 
 
 def job_number(run: Run) -> str:

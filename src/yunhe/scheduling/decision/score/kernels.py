@@ -36,7 +36,7 @@ UNKNOWN_IS_WORSE = 1e-9
 """How much more than the worst known value an unknown one counts: enough to lose a tie."""
 
 
-class PoolFacts(NamedTuple):
+class PoolArrays(NamedTuple):
     """What is known of the pools, whoever asks."""
 
     speed: FloatArray
@@ -62,7 +62,7 @@ class Reach(NamedTuple):
     distance_km: FloatArray
 
 
-def carbon_mean(facts: PoolFacts, pool: int, start_h: float, hours: float) -> float:
+def carbon_mean(facts: PoolArrays, pool: int, start_h: float, hours: float) -> float:
     """Return the mean grams per kWh from *start_h* hours from now on; beyond its end a series repeats."""
     length = facts.carbon_hours[pool]
     if length == 0:
@@ -80,7 +80,7 @@ def carbon_mean(facts: PoolFacts, pool: int, start_h: float, hours: float) -> fl
 
 
 def appraise(
-    facts: PoolFacts,
+    facts: PoolArrays,
     reach: Reach,
     base_h: float,
     cores: float,

@@ -9,7 +9,7 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Demand, Policy
 from yunhe.scheduling.decision.score import kernels as score_kernels
 from yunhe.scheduling.decision.score.columns import PoolColumns
-from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, FloatArray, PoolFacts, Reach
+from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, FloatArray, PoolArrays, Reach
 
 HOUR_S = 3600.0
 ASSUMED_RUN_S = HOUR_S
@@ -83,13 +83,13 @@ def worth_of(policy: Policy, weights: Mapping[str, float]) -> TimeValue:
     )
 
 
-def facts_of(columns: PoolColumns) -> PoolFacts:
+def facts_of(columns: PoolColumns) -> PoolArrays:
     """Return the pool columns as the kernels take them."""
-    return PoolFacts(*(getattr(columns, name) for name in PoolFacts._fields))
+    return PoolArrays(*(getattr(columns, name) for name in PoolArrays._fields))
 
 
 def table_of(
-    demand: Demand, resources: Resources, facts: PoolFacts, reach: Reach, columns: PoolColumns
+    demand: Demand, resources: Resources, facts: PoolArrays, reach: Reach, columns: PoolColumns
 ) -> FloatArray:
     """Return every term (row) of each pool (column) for all members together; NaN where it is unknown."""
     table = np.empty((HOURS + 1, facts.speed.shape[0]))

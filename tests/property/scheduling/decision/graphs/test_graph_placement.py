@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.component_graphs.exact import place_exactly
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.scheduling.decision.graphs.constraints import violations
-from yunhe.scheduling.decision.graphs.exact import place_exactly
 from yunhe.scheduling.decision.graphs.model import (
     Component,
     Embedded,

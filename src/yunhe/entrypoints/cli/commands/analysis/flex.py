@@ -64,7 +64,7 @@ FlexOutput = Annotated[Output, typer.Option("--output", "-o", help="table, json,
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSource:
+class UsageInput:
     """Where usage comes from, and how it is to be read."""
 
     file: Path | None
@@ -133,7 +133,7 @@ def assess(  # noqa: PLR0913 - each is an option
         raise NotFoundError(
             f"There is no folder {report.parent}.", remedy="Make it, or give another --report."
         )
-    reading = _read(UsageSource(file, demo, recorded, tuple(column or ()), assume_cores, repair))
+    reading = _read(UsageInput(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     with flex_show.progress("walking through the trace") as tell:
         found = walk(AssessmentRequest(reading.trace, shape, share, prices, seed, cap, window_s), tell)
     advice = size_all(reading.trace, Tier.HIGH, Guards(autoscaled=reading.autoscaled), prices)
@@ -183,7 +183,7 @@ def recommend(  # noqa: PLR0913 - each is an option
     from yunhe.flexible.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
 
     prices, least_s = _prices(price), _duration(least_history, "--least-history 7d")
-    reading = _read(UsageSource(file, demo, recorded, tuple(column or ()), assume_cores, repair))
+    reading = _read(UsageInput(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     guards = Guards(least_history_s=least_s, autoscaled=reading.autoscaled, cpu_only=cpu_only)
     advice = size_all(reading.trace, tier, guards, prices)
     if output is Output.JSON:
@@ -224,7 +224,7 @@ def explain(  # noqa: PLR0913 - each is an option
     from yunhe.flexible.explanation import explain_instance  # noqa: PLC0415 - heavy
 
     prices = _prices(price)
-    reading = _read(UsageSource(file, demo, recorded, tuple(column or ()), assume_cores, repair))
+    reading = _read(UsageInput(file, demo, recorded, tuple(column or ()), assume_cores, repair))
     found = explain_instance(reading.trace, instance, tier, prices, reading.autoscaled)
     if output is Output.JSON:
         print_json(found)
@@ -234,7 +234,7 @@ def explain(  # noqa: PLR0913 - each is an option
         flex_show.show_explanation(found)
 
 
-def _read(source: UsageSource) -> "TraceReading":
+def _read(source: UsageInput) -> "TraceReading":
     from yunhe.flexible.reading.columns import parse_override  # noqa: PLC0415 - heavy
     from yunhe.flexible.reading.rows import TraceReading, read_trace  # noqa: PLC0415 - heavy
     from yunhe.flexible.reading.tables import read_table  # noqa: PLC0415 - heavy

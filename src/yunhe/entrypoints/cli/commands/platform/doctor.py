@@ -18,8 +18,8 @@ from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import Context, config_path, current_context
 from yunhe.entrypoints.cli.terminal.screen import Format, OutputOption, PlainApp, out, print_json
 from yunhe.entrypoints.client import Client
+from yunhe.entrypoints.client.blocking_transport import probe
 from yunhe.entrypoints.client.transport import TransportError
-from yunhe.entrypoints.client.waiting import probe
 from yunhe.entrypoints.wire import Readiness
 from yunhe.kernel.errors import YunheError
 from yunhe.observability.log_file import last_errors, log_files

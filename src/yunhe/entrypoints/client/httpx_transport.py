@@ -18,11 +18,11 @@ from yunhe.entrypoints.client.transport import (
     TransportError,
 )
 
-if TYPE_CHECKING:  # httpx and anyio are loaded by who awaits; the command line does not
+if TYPE_CHECKING:  # httpx and anyio are loaded by programs with an event loop, not by the command line
     import httpx
 
 
-class AwaitingTransport:
+class HttpxTransport:
     """For programs that run an event loop."""
 
     def __init__(self, address: Address) -> None:
@@ -49,10 +49,10 @@ class AwaitingTransport:
             content=_chunks_in_turn(call.file) if call.file is not None else call.body,
             timeout=httpx.Timeout(SILENCE_S if stream else ANSWER_S, connect=CONNECT_S),
         )
-        with _told_as_ours():
+        with _as_transport_error():
             response = await self._http.send(request, stream=True)
         try:
-            yield _AwaitedAnswer(response)
+            yield _HttpxAnswer(response)
         finally:
             await response.aclose()
 
@@ -67,24 +67,24 @@ class AwaitingTransport:
         await self._http.aclose()
 
 
-class _AwaitedAnswer:
+class _HttpxAnswer:
     def __init__(self, response: "httpx.Response") -> None:
         self._response = response
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
 
     async def read(self) -> bytes:
-        with _told_as_ours():
+        with _as_transport_error():
             return await self._response.aread()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        with _told_as_ours():
+        with _as_transport_error():
             async for chunk in self._response.aiter_bytes():
                 yield chunk
 
 
 @contextmanager
-def _told_as_ours() -> Generator[None]:
+def _as_transport_error() -> Generator[None]:
     import httpx  # noqa: PLC0415 - loaded by now
 
     try:

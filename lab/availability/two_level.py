@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from yunhe.availability.published.equations import replicated
+from lab.availability.equations import replicated
 
 Partition = tuple[tuple[int, ...], ...]
 

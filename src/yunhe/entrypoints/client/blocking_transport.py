@@ -23,7 +23,7 @@ from yunhe.entrypoints.client.transport import (
     run,
 )
 
-KNOCK_S = 5.0
+PROBE_S = 5.0
 
 
 class _Idle(NamedTuple):
@@ -41,17 +41,17 @@ class ProbeAnswer(NamedTuple):
 
 def probe(url: str, *, verify: bool | str = True, direct: bool = False) -> ProbeAnswer:
     """Ask once whether the server at *url* is ready; raise a ``TransportError`` when it does not answer soon."""
-    return run(_knock(WaitingTransport(Address(url, verify=verify), answer_s=KNOCK_S, direct=direct)))
+    return run(_ask_ready(BlockingTransport(Address(url, verify=verify), answer_s=PROBE_S, direct=direct)))
 
 
-async def _knock(transport: "WaitingTransport") -> ProbeAnswer:
+async def _ask_ready(transport: "BlockingTransport") -> ProbeAnswer:
     async with transport.send(ApiCall(method="GET", path="/ready")) as answer:
         heard = ProbeAnswer(answer.status, answer.headers, await answer.read())
     await transport.close()
     return heard
 
 
-class WaitingTransport:
+class BlockingTransport:
     """Nothing here ever suspends. Connections that are free are used again; threads may share a transport."""
 
     def __init__(self, address: Address, *, answer_s: float = ANSWER_S, direct: bool = False) -> None:
@@ -66,11 +66,11 @@ class WaitingTransport:
     async def send(self, call: ApiCall, *, stream: bool = False) -> AsyncGenerator[Answer, None]:
         """Send *call*; the answer's body is read inside the block."""
         connection = self._connection()
-        answer: _WaitedAnswer | None = None
+        answer: _BlockingAnswer | None = None
         try:
             connection.sock.settimeout(SILENCE_S if stream else self._answer_s)
-            with _body(call) as body, _told_as_ours():
-                answer = _WaitedAnswer(self._exchange(connection, call, body))
+            with _body(call) as body, _as_transport_error():
+                answer = _BlockingAnswer(self._exchange(connection, call, body))
             yield answer
         finally:
             if answer is not None and answer.finish():
@@ -80,7 +80,7 @@ class WaitingTransport:
 
     async def sleep(self, seconds: float) -> None:
         """Wait before another try."""
-        time.sleep(seconds)  # noqa: ASYNC251 - this transport is the one that waits
+        time.sleep(seconds)  # noqa: ASYNC251 - this transport blocks by design
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -130,7 +130,7 @@ class WaitingTransport:
         return response
 
 
-class _WaitedAnswer:
+class _BlockingAnswer:
     def __init__(self, response: HTTPResponse) -> None:
         self._response = response
         self._left_bytes = response.length
@@ -146,11 +146,11 @@ class _WaitedAnswer:
         return all_was_read and not self._response.will_close
 
     async def read(self) -> bytes:
-        with _told_as_ours():
+        with _as_transport_error():
             return self._response.read()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        with _told_as_ours():
+        with _as_transport_error():
             while chunk := self._next_chunk():
                 yield chunk
 
@@ -172,7 +172,7 @@ def _body(call: ApiCall) -> AbstractContextManager[bytes | BinaryIO | None]:
 
 
 @contextmanager
-def _told_as_ours() -> Generator[None]:
+def _as_transport_error() -> Generator[None]:
     try:
         yield
     except (OSError, HTTPException) as error:
