@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help up down test test-engines check fix bench ledger clean
+.PHONY: help up down test test-engines check fix bench ledger prove clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -24,6 +24,7 @@ check: $(READY)  ## style, types, layers, sizes
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/break_contracts.py
+	$(BIN)/python -m tools.prove --check
 	$(BIN)/python tools/sizes.py
 
 fix: $(READY)    ## let the formatter and the linter mend what they can
@@ -32,19 +33,22 @@ fix: $(READY)    ## let the formatter and the linter mend what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record test
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
 	$(BIN)/python tools/control_plane.py
-	$(BIN)/pytest -m engine
+	$(BIN)/pytest -m engine --record test-engines
 	$(BIN)/pytest -m "not engine" --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run
 	$(BIN)/python -m bench
 
 ledger: $(READY) ## which rows of the feature inventory are proven, by group
-	$(BIN)/python tools/ledger.py
+	$(BIN)/python -m tools.ledger
+
+prove: $(READY)  ## plant the fault of every feature mark and see its test fail; ROWS="A02 A03" for some
+	$(BIN)/python -m tools.prove $(if $(ROWS),$(ROWS),--write docs/reference/proofs.md)
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,10 +1,14 @@
 """What every test shares."""
 
+import datetime as dt
+import json
 import os
 from collections import Counter, defaultdict
 
 import hypothesis
 import pytest
+
+from tools.features import ROOT, head_commit
 
 # A slow machine is no defect, so no deadline; and what decides whether a change lands must not depend on luck.
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
@@ -23,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--apart", action="store_true", help="encode every call between sub-modules, on PostgreSQL"
     )
+    parser.addoption("--record", metavar="NAME", help="record how the tests of features end, for the ledger")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for mark in item.iter_markers("feature"):
+        item.user_properties.extend(("feature", row) for row in mark.args)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -33,13 +43,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests of each kind ran, and which engines and services were really driven."""
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for outcome in ("passed", "failed", "error", "skipped"):
+    of_features: dict[str, str] = {}
+    for outcome in ("passed", "skipped", "failed", "error"):  # what comes later is worse, and stays
         for report in terminalreporter.getreports(outcome):
             folder = report.nodeid.removeprefix("tests/").partition("/")[0]
             tally[f"ran {folder}"][outcome] += 1
             for key, name in getattr(report, "user_properties", ()):
                 if key == "drives":
                     tally[f"drove {name}"][outcome] += 1
+                else:
+                    of_features[report.nodeid] = outcome
+    if name := terminalreporter.config.getoption("--record"):
+        record(name, of_features)
     for what, outcomes in sorted(tally.items(), reverse=True):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         terminalreporter.write_line(f"{what}: {counts}")
+
+
+def record(name: str, outcomes: dict[str, str]) -> None:
+    """Write how the tests that prove features ended; what the last run of this name wrote goes."""
+    folder = ROOT / ".cache" / "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    content = {"at": now, "commit": head_commit(), "outcomes": outcomes}
+    (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
