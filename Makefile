@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FEATURES := .cache/features
 
 .PHONY: help up down test test-engines check fix bench ledger prove clean
 help:            ## list the targets
@@ -33,12 +34,12 @@ fix: $(READY)    ## let the formatter and the linter mend what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record test
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record $(FEATURES)/test.json
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
 	$(BIN)/python tools/control_plane.py
-	$(BIN)/pytest -m engine --record test-engines
+	$(BIN)/pytest -m engine --record $(FEATURES)/test-engines.json
 	$(BIN)/pytest -m "not engine" --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run

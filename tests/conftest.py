@@ -4,11 +4,12 @@ import datetime as dt
 import json
 import os
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import hypothesis
 import pytest
 
-from tools.features import ROOT, head_commit
+from tools.features import head_commit
 
 # A slow machine is no defect, so no deadline; and what decides whether a change lands must not depend on luck.
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
@@ -27,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--apart", action="store_true", help="encode every call between sub-modules, on PostgreSQL"
     )
-    parser.addoption("--record", metavar="NAME", help="record how the tests of features end, for the ledger")
+    parser.addoption("--record", type=Path, help="write how the tests of features ended to this file")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -53,17 +54,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     tally[f"drove {name}"][outcome] += 1
                 else:
                     of_features[report.nodeid] = outcome
-    if name := terminalreporter.config.getoption("--record"):
-        record(name, of_features)
+    if path := terminalreporter.config.getoption("--record"):
+        record(path, of_features)
     for what, outcomes in sorted(tally.items(), reverse=True):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         terminalreporter.write_line(f"{what}: {counts}")
 
 
-def record(name: str, outcomes: dict[str, str]) -> None:
-    """Write how the tests that prove features ended; what the last run of this name wrote goes."""
-    folder = ROOT / ".cache" / "features"
-    folder.mkdir(parents=True, exist_ok=True)
+def record(path: Path, outcomes: dict[str, str]) -> None:
+    """Write how the tests that prove features ended, for the ledger; what the last run wrote there goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    content = {"at": now, "commit": head_commit(), "outcomes": outcomes}
-    (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
+    path.write_text(json.dumps({"at": now, "commit": head_commit(), "outcomes": outcomes}, indent=1))

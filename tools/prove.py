@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from tools.features import ROOT, Fault, Proof, collect, head_commit
+from tools.features import ROOT, Fault, Proof, collect
 
 HANGS_AFTER_S = 1200
 PROGRAM_ERRORS = (
@@ -170,7 +170,7 @@ def under_fault(case: Case, base: Path, without: dict[str, Ended]) -> Verdict:
         share_data(tree)
         plant(case.fault, tree)
         try:
-            found = run_tests(tree, case.tests, "-x", "-n0")
+            found = run_tests(tree, case.tests, "-x", "-n0", within_s=HANGS_AFTER_S)
         except subprocess.TimeoutExpired:
             found = {case.function: Ended("error", f"did not end within {HANGS_AFTER_S} s")}
     outcome, said = judge(found.values())
@@ -198,13 +198,18 @@ def judge(found: Iterable[Ended]) -> tuple[str, str]:
     return ("survived", "") if "passed" in by_outcome else ("not run", by_outcome.get("skipped", ""))
 
 
-def run_tests(tree: Path, tests: Sequence[str], *arguments: str) -> dict[str, Ended]:
-    """Run tests of *tree* on its own sources; return how each ended, by node ID as pytest's report spells it."""
+def run_tests(
+    tree: Path, tests: Sequence[str], *arguments: str, within_s: float | None = None
+) -> dict[str, Ended]:
+    """Run tests of *tree* on its own sources and return how each ended, by node ID.
+
+    Raises ``subprocess.TimeoutExpired`` where they have not ended *within_s*.
+    """
     report = tree.parent / f"{tree.name}.xml"
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "CI": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments, *tests],
-        cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=HANGS_AFTER_S,
+        cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=within_s,
     )  # fmt: skip
     if not report.exists():
         return {"pytest": Ended("error", (done.stdout + done.stderr).strip()[-200:])}
@@ -264,8 +269,8 @@ def page(verdicts: Sequence[Verdict]) -> str:
     lines = [
         "# Proofs",
         "",
-        f"Written by `make prove` on {dt.datetime.now(dt.UTC).date()} at commit {head_commit()}. Each fault was planted",
-        "alone; `killed` means that the test passes without it and fails under it.",
+        f"Written by `make prove` on {dt.datetime.now(dt.UTC).date()}. Each fault was planted alone; `killed` means that the test",
+        "passes without it and fails under it. CONTRIBUTING.md says what the other outcomes mean.",
         "",
         f"{summary(verdicts)}.",
         "",

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.features import ROOT, Proof
-from tools.ledger import Record, judge, ranges, read_evidence, read_inventory, show_json, show_text
+from tools.features import ROOT, Proof, head_commit
+from tools.ledger import (
+    Record,
+    judge,
+    ranges,
+    read_evidence,
+    read_inventory,
+    read_records,
+    show_json,
+    show_text,
+)
 
 INVENTORY = """# Inventory
 | Group | Rows |
@@ -88,6 +97,17 @@ def test_only_marks_on_collected_tests_that_passed_prove_a_row(tmp_path: Path, i
     assert (roles["rows"], roles["must"], roles["missing"]) == (3, 2, ["R02"])
     assert (trading["proven"], trading["missing"]) == ({}, ["T01"])
     assert list(said["unproven"]) == ["T01"]
+
+
+def test_a_run_records_how_the_marked_tests_ended_and_no_others(tmp_path: Path) -> None:
+    file = "tests/unit/runtime/test_modules.py"
+    command = ["-m", "pytest", "-q", "-n0", "--record", str(tmp_path / "new" / "run.json"), file]
+    subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, check=True, timeout=120)
+    (found,) = read_records(tmp_path / "new")
+    assert found.name == "run"
+    assert found.commit == head_commit()
+    marked = f"{file}::test_the_table_lists_exactly_ten_modules_and_24_sub_modules"
+    assert found.outcomes == {marked: "passed"}
 
 
 @pytest.mark.parametrize("outcome", ["failed", "skipped", "error"])
