@@ -131,9 +131,12 @@ def prove(chosen: Sequence[Case], workers: int, expression: str) -> list[Verdict
         began_at = time.monotonic()
         without = run_tests(base, tests, "-n", str(workers), "--dist", "loadfile", "-m", expression)
         print(f"{len(tests)} tests without a fault: {time.monotonic() - began_at:.0f} s", flush=True)
-        with ThreadPoolExecutor(workers) as pool:
+        pool = ThreadPoolExecutor(workers)
+        try:
             verdicts = pool.map(partial(under_fault, base=base, without=without), chosen)
             return [show(verdict) for verdict in verdicts]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def copy_tree(target: Path) -> None:
