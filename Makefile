@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FEATURES := .cache/features
 
-.PHONY: help up down test test-engines check fix bench ledger clean
+.PHONY: help up down test test-engines check fix bench ledger prove clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -24,6 +25,7 @@ check: $(READY)  ## style, types, layers, sizes, names, and code that nothing us
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/break_contracts.py
+	$(BIN)/python -m tools.prove --check
 	$(BIN)/python tools/sizes.py
 	$(BIN)/python tools/class_names.py
 	$(BIN)/python tools/reachable.py
@@ -35,20 +37,23 @@ fix: $(READY)    ## let the formatter and the linter mend what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record $(FEATURES)/test.json
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
 	$(BIN)/python tools/control_plane.py
-	$(BIN)/pytest -m "engine and not alone" -n 2 --dist loadgroup
-	$(BIN)/pytest -m "engine and alone"
+	$(BIN)/pytest -m "engine and not alone" -n 2 --dist loadgroup --record $(FEATURES)/test-engines.json
+	$(BIN)/pytest -m "engine and alone" --record $(FEATURES)/test-alone.json
 	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run
 	$(BIN)/python -m bench
 
 ledger: $(READY) ## which rows of the feature inventory are proven, by group
-	$(BIN)/python tools/ledger.py
+	$(BIN)/python -m tools.ledger
+
+prove: $(READY)  ## plant the fault of every feature mark and see its test fail; ROWS="A02 A03" for some
+	$(BIN)/python -m tools.prove $(if $(ROWS),$(ROWS),--write docs/reference/proofs.md)
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache .ruff_cache .import_linter_cache .hypothesis

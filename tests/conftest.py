@@ -1,10 +1,15 @@
 """What every test shares."""
 
+import datetime as dt
+import json
 import os
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tools.features import head_commit
 
 # A slow machine is no defect, so no deadline; and what decides whether a change lands must not depend on luck.
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
@@ -23,6 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--apart", action="store_true", help="encode every call between sub-modules, on PostgreSQL"
     )
+    parser.addoption("--record", type=Path, help="write how the tests of features ended to this file")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for mark in item.iter_markers("feature"):
+        item.user_properties.extend(("feature", row) for row in mark.args)
 
 
 CLUSTERS = {"kubernetes_cluster", "bare_cluster", "three_clusters", "kubeconfig", "kubernetes_programs"}
@@ -45,13 +56,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests of each kind ran, and which engines and services were really driven."""
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for outcome in ("passed", "failed", "error", "skipped"):
+    of_features: dict[str, str] = {}
+    for outcome in ("passed", "skipped", "failed", "error"):  # what comes later is worse, and stays
         for report in terminalreporter.getreports(outcome):
             folder = report.nodeid.removeprefix("tests/").partition("/")[0]
             tally[f"ran {folder}"][outcome] += 1
             for key, name in getattr(report, "user_properties", ()):
                 if key == "drives":
                     tally[f"drove {name}"][outcome] += 1
+                else:
+                    of_features[report.nodeid] = outcome
+    if path := terminalreporter.config.getoption("--record"):
+        record(path, of_features)
     for what, outcomes in sorted(tally.items(), reverse=True):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         terminalreporter.write_line(f"{what}: {counts}")
+
+
+def record(path: Path, outcomes: dict[str, str]) -> None:
+    """Write how the tests that prove features ended, for the ledger; what the last run wrote there goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    path.write_text(json.dumps({"at": now, "commit": head_commit(), "outcomes": outcomes}, indent=1))

@@ -76,7 +76,12 @@ def results(traces: Path, placements: Path) -> list[Evaluation]:
         return [walk(data) for data in sets]
 
 
-@pytest.mark.feature("F60")
+@pytest.mark.feature(
+    "F60",
+    file="lab/oversubscription/evaluation.py",
+    old="place(window, load, capacity, capacity, hosts)",
+    new="place(window, load, capacity, capacity)",
+)
 def test_the_what_if_prints_instances_vcpus_and_utilisation_for_each_policy_on_the_same_hosts(
     results: list[Evaluation],
 ):
@@ -92,7 +97,12 @@ def test_the_what_if_prints_instances_vcpus_and_utilisation_for_each_policy_on_t
         assert all(one.hosts <= given.hosts for each in given.outcomes.values() for one in each)
 
 
-@pytest.mark.feature("N11")
+@pytest.mark.feature(
+    "N11",
+    file="lab/oversubscription/experiment.py",
+    old="rate = sum(one.overloaded for one in outcomes) / sum(one.judged for one in outcomes)",
+    new="rate = 0.0",
+)
 def test_the_bank_s_gain_is_judged_on_four_traces_with_the_violation_beside_it(results: list[Evaluation]):
     text = fixed_hosts_table(results, seed=1)
     assert len({result.data.name for result in results}) >= 4
@@ -115,7 +125,6 @@ def test_the_bank_s_gain_is_judged_on_four_traces_with_the_violation_beside_it(r
         assert ("reproduced" in of_use) == (used[1] / used[0] >= 34.4 / 16.2 and rate <= 0.015)
 
 
-@pytest.mark.feature("F68")
 def test_every_comparison_of_policies_has_the_tenant_s_cost_the_hosts_and_the_breaches_side_by_side(
     results: list[Evaluation], business: DataSet
 ):
@@ -159,7 +168,12 @@ def without_oversubscription(data: DataSet) -> Evaluation:
     return Evaluation(data, hosts, {(record.name, None): record})
 
 
-@pytest.mark.feature("N01")
+@pytest.mark.feature(
+    "N01",
+    file="lab/oversubscription/printing.py",
+    old="hosts = max(one.hosts for one in outcomes)",
+    new="hosts = min(one.hosts for one in outcomes)",
+)
 def test_a_pool_without_oversubscription_shows_the_published_gap_between_allocation_and_use(
     results: list[Evaluation],
 ):
@@ -182,7 +196,12 @@ def test_a_pool_without_oversubscription_shows_the_published_gap_between_allocat
             assert abs(one.used - 0.20) <= 0.05
 
 
-@pytest.mark.feature("F06")
+@pytest.mark.feature(
+    "F06",
+    file="lab/oversubscription/evaluation.py",
+    old="usage.mean(axis=1) < 0.25 * capacity",
+    new="usage.max(axis=1) < 0.01 * capacity",
+)
 def test_a_fixed_ratio_leaves_some_hosts_idle_while_others_are_short(results: list[Evaluation]):
     opendc = next(result for result in results if result.data.name == "opendc-traces")
     idle, hot = np.mean(opendc.idle_and_hot["fixed 2x"], axis=0)
@@ -244,7 +263,12 @@ def test_another_program_recomputes_every_violation_from_the_raw_trace(
         assert found[name, "" if stated is None else f"{stated:g}"] == expected
 
 
-@pytest.mark.feature("F05")
+@pytest.mark.feature(
+    "F05",
+    file="src/yunhe/flexible/rightsizing.py",
+    old="[offer for offer in offers if offer.covers(need)] or [need]",
+    new="[need]",
+)
 def test_what_fixed_flavours_waste_on_a_real_trace_is_reported(business: DataSet):
     for tier in ("high", "medium", "low"):
         rows = {
@@ -263,7 +287,6 @@ def test_what_fixed_flavours_waste_on_a_real_trace_is_reported(business: DataSet
             assert waste > 20
 
 
-@pytest.mark.feature("F15")
 def test_one_pool_of_all_tiers_and_generations_strands_less_than_pools_of_their_own(business: DataSet):
     """Against a pool for each flavour of a catalogue, and against the fewer pools of one for each ratio of memory."""
     found = compare_pools(business.traces[0], seed=1)

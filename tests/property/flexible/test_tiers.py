@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +27,6 @@ TENANTS = st.lists(
 )
 
 
-@pytest.mark.feature("F14")
 @given(TENANTS, st.floats(0, 30))
 @settings(max_examples=80)
 def test_after_a_conflict_low_leaves_before_medium_and_medium_before_high(

@@ -52,7 +52,12 @@ def task(name: str, pool: EnginePool, starter: Starter) -> Submission:
     )
 
 
-@pytest.mark.feature("C09")
+@pytest.mark.feature(
+    "C09",
+    file="src/yunhe/trading/applications/service.py",
+    old="known = await self._known(who, idempotency_key, digest) if idempotency_key else ()",
+    new='known, idempotency_key = (), ""',
+)
 def test_a_command_that_is_repeated_and_whose_giver_dies_begins_once_and_undone_leaves_nothing(
     platform: Platform, pool: EnginePool, begun: tuple[Starter, Counter[str]], tmp_path: Path
 ) -> None:
@@ -85,7 +90,12 @@ def test_a_command_that_is_repeated_and_whose_giver_dies_begins_once_and_undone_
         assert client.submit(submission, idempotency_key=pool.name).state is JobState.STOPPED
 
 
-@pytest.mark.feature("C09")
+@pytest.mark.feature(
+    "C09",
+    file="src/yunhe/entrypoints/cli/commands/jobs/run.py",
+    old="[client.submit(submissions[0])] if len(submissions) == 1 else client.submit_batch(submissions)",
+    new="[client.submit(one) for one in submissions]",
+)
 def test_commands_given_together_are_taken_together_or_not_at_all(
     platform: Platform, pool: EnginePool, tmp_path: Path
 ) -> None:

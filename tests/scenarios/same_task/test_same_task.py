@@ -23,7 +23,6 @@ CONFIGURED = ("engine", "output 2", "output 3", "output 4", "output 5")
 """What the first file configures: no engine may argue for another value of it."""
 
 
-@pytest.mark.feature("C41")
 def test_one_file_has_one_transcript_on_every_engine(platform: Platform, tmp_path: Path) -> None:
     seen = Recorder(platform).record()
     for engine, transcript in seen.items():

@@ -22,7 +22,12 @@ def bench() -> ModuleType:
     return module
 
 
-@pytest.mark.feature("A12")
+@pytest.mark.feature(
+    "A12",
+    file="src/yunhe/availability/published/two_level.py",
+    old="range(min(size - 1, budget - spent) + 1)",
+    new="range(min(size, budget - spent) + 1)",
+)
 def test_the_enumeration_grows_with_the_product_of_sizes_and_the_frontier_does_not(bench: ModuleType):
     # outer level: every allocation of every budget is listed, M̄^M of them
     for sizes in ((4,) * 3, (4,) * 5, (2, 3, 4), (5, 5, 2)):

@@ -92,7 +92,12 @@ def test_where_no_single_change_suffices_several_together_are_named():
     assert outcome.remedies[0].point.availability_percent >= 99.99
 
 
-@pytest.mark.feature("A19")
+@pytest.mark.feature(
+    "A19",
+    file="src/yunhe/availability/pricing.py",
+    old="(self.service_cost + self.instance_cost * count) // unit",
+    new="count",
+)
 def test_devices_and_people_are_both_weighed():
     model = uniform_model(paper.MODULES, 0.8)
     people = planned(model, 0.99, Pricing(mixed=True, max_replicas=6, service_cost=20, instance_cost=1))

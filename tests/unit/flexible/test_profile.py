@@ -38,7 +38,12 @@ def aged_mean(times_s: Ints, usage: Floats, half_life_s: float) -> float:
     return float((weights * usage).sum() / weights.sum())
 
 
-@pytest.mark.feature("F36")
+@pytest.mark.feature(
+    "F36",
+    file="src/yunhe/flexible/profiles/histogram.py",
+    old="self.weight * 0.5 ** (elapsed_s / half_life_s)",
+    new="self.weight",
+)
 @pytest.mark.parametrize("settings", [LONG_LIVED_PROFILE, ELASTIC_PROFILE])
 def test_the_periods_are_seven_days_and_one_hour_and_every_update_counts_samples_by_their_age(
     settings: ProfileSettings,

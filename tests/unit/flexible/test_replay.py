@@ -118,7 +118,6 @@ def test_a_young_instance_repeats_its_own_day_at_its_own_hours():
     assert (repeated[same] == real[same]).all()
 
 
-@pytest.mark.feature("F26")
 def test_the_ratio_of_a_host_follows_its_tenants():
     """Busy instances share a host sparsely, idle ones densely, under the same stated probability."""
     slots = 8 * DAY_S // 900

@@ -25,7 +25,12 @@ def test_the_page_of_plugins_is_what_the_manifests_say_today() -> None:
     assert PAGE.read_text() == page(manifests()), "run python tools/plugin_reference.py"
 
 
-@pytest.mark.feature("C08")
+@pytest.mark.feature(
+    "C08",
+    file="src/yunhe/infrastructure/contract/manifest.py",
+    old='[FieldProblem("fields", "is not mapped", ours) for ours in known if ours not in mapped]',
+    new="list[FieldProblem]()",
+)
 @pytest.mark.parametrize("path", manifest_paths(), ids=lambda path: path.parent.name)
 def test_the_table_of_a_plugin_is_complete_and_a_field_left_unmapped_is_an_error(path: Path) -> None:
     table = page([read_manifest(path)])

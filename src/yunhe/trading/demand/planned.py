@@ -30,7 +30,7 @@ TASK_FIELDS: dict[str, UnsupportedField] = {
 }
 
 RESOURCE_FIELDS: dict[str, UnsupportedField] = {
-    "use_spot": UnsupportedField("set the task's tier: low is cheapest and gives way first", False),
+    "use_spot": UnsupportedField("set the task's tier: low is cheapest", False),
     "image_id": UnsupportedField("name the image with the task's image"),
     "infra": UnsupportedField("name a pool with pool, or prefer a place with near"),
     "cloud": UnsupportedField("name a pool with pool, or prefer a place with near"),

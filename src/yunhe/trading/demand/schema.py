@@ -191,7 +191,7 @@ _FIELDS: dict[str, Schema] = {
     "tier": {
         "type": "string",
         "enum": [str(tier) for tier in Tier],
-        "description": "Service class: `high` costs most; `low` is cheapest and gives way first. `high` when not said.",
+        "description": "Service class; it sets the price: `high` costs most, `low` least. `high` when not said.",
     },
     "policy": {
         "type": "string",

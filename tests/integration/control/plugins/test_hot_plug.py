@@ -113,7 +113,19 @@ def marks() -> Generator[Path]:
 
 
 @pytest.mark.drives("go-plugin", "local")
-@pytest.mark.feature("P20", "C13", "C15")
+@pytest.mark.feature(
+    "P20",
+    "C15",
+    file="src/yunhe/control/plugins/registry.py",
+    old="(version_order(one.manifest.version), one.registered_at)",
+    new="-one.registered_at",
+)
+@pytest.mark.feature(
+    "C13",
+    file="src/yunhe/control/plugins/registry.py",
+    old="OFFLINE_AFTER_S = 2.25 * HEARTBEAT_S",
+    new="OFFLINE_AFTER_S = 22.5 * HEARTBEAT_S",
+)
 @pytest.mark.timeout(400)
 def test_a_plugin_comes_is_upgraded_and_dies_under_load_and_no_job_is_lost_or_doubled(
     tmp_path: Path, marks: Path

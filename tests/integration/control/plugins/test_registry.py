@@ -44,7 +44,18 @@ def state_of(client: Client, pool: str) -> PoolState:
     return client.pool(pool).state
 
 
-@pytest.mark.feature("C12", "C14")
+@pytest.mark.feature(
+    "C12",
+    file="src/yunhe/control/plugins/kinds.py",
+    old="return found | self._in_process.manifests",
+    new="return self._in_process.manifests",
+)
+@pytest.mark.feature(
+    "C14",
+    file="src/yunhe/control/plugins/hosting.py",
+    old="vendor=manifest.vendor,",
+    new='vendor="",',
+)
 def test_a_plugin_started_at_run_time_is_listed_and_usable_within_ten_seconds(
     served: Served, client: Client, tmp_path: Path
 ) -> None:
@@ -66,7 +77,13 @@ def test_a_plugin_started_at_run_time_is_listed_and_usable_within_ten_seconds(
         client.remove_pool("new-pool", force=True)
 
 
-@pytest.mark.feature("C13", "C16")
+@pytest.mark.feature(
+    "C13",
+    "C16",
+    file="src/yunhe/control/plugins/registry.py",
+    old="OFFLINE_AFTER_S = 2.25 * HEARTBEAT_S",
+    new="OFFLINE_AFTER_S = 22.5 * HEARTBEAT_S",
+)
 def test_a_killed_plugin_takes_only_its_own_pools_offline_within_three_heartbeats_until_it_is_back(
     served: Served, client: Client, tmp_path: Path
 ) -> None:

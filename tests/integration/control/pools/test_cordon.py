@@ -81,7 +81,12 @@ def test_a_pool_tells_its_account_and_its_sizes_with_the_same_verbs_as_any_other
     assert pool.catalogue.specs
 
 
-@pytest.mark.feature("C35")
+@pytest.mark.feature(
+    "C35",
+    file="src/yunhe/scheduling/perception/graph.py",
+    old='"millicores", node.total.cpu_millis',
+    new='"millicores", node.used.cpu_millis',
+)
 def test_the_graph_that_is_asked_for_is_the_inventory_that_is_asked_for(client: Client) -> None:
     add_fake_pool(client, "annex", nodes="3", cpus="5")
     graph, pools = client.graph(), client.pools()

@@ -91,7 +91,18 @@ def test_a_plan_says_where_and_keeps_nothing(people: People) -> None:
     assert len(list(people.ann.jobs())) == before
 
 
-@pytest.mark.feature("R25")
+@pytest.mark.feature(
+    "R25",
+    file="src/yunhe/scheduling/decision/filter/rules.py",
+    old="if not wanted or level in wanted:",
+    new="if not wanted or level is not None:",
+)
+@pytest.mark.feature(
+    "R25",
+    file="src/yunhe/entrypoints/api/routes/pools.py",
+    old="if level is None or _level(pool) is level",
+    new="if level is None or pool",
+)
 def test_terminal_edge_and_central_pools_are_told_apart_in_queries_and_by_decisions(people: People) -> None:
     """A pool has one level of three; listing, planning and running keep to the one that is asked for."""
     for level in Level:

@@ -88,7 +88,12 @@ def server() -> Generator[SshServer, None, None]:
         yield server
 
 
-@pytest.mark.feature("P10")
+@pytest.mark.feature(
+    "P10",
+    file="src/yunhe/control/plugins/service.py",
+    old="state=PoolState.CONNECTING,\n                    added_at",
+    new="state=PoolState.READY,\n                    added_at",
+)
 @pytest.mark.parametrize("user", ["root", "member"])
 async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
     tmp_path: Path, server: SshServer, user: str
@@ -124,7 +129,18 @@ async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
         assert await s.log(job) == "over ssh\n"
 
 
-@pytest.mark.feature("P11")
+@pytest.mark.feature(
+    "P11",
+    file="src/yunhe/agent/daemon/machine.py",
+    old='"cpu_millis": min(total["cpu_millis"], cpu_millis),',
+    new='"cpu_millis": 0,',
+)
+@pytest.mark.feature(
+    "P11",
+    file="src/yunhe/control/plugins/monitor.py",
+    old="await anyio.sleep(LOOK_EVERY_S)",
+    new="await anyio.sleep(10 * LOOK_EVERY_S)",
+)
 async def test_the_agent_reports_live_compute_at_its_period(tmp_path: Path, root: Path) -> None:
     async with stage(tmp_path) as s:
         await add(s.platform, PoolSpec(name="here", kind="local", options={"root": str(root)}))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -13,7 +14,7 @@ from sqlalchemy import exc
 from integration.scheduling.orchestration.stage import finished, with_a_pool
 from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.kernel.errors import InvalidInputError
-from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.ids import PoolId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.settings import Settings
@@ -23,8 +24,8 @@ from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
 from yunhe.trading.trades import store
-from yunhe.trading.trades.chain import verify
-from yunhe.trading.trades.model import CostQuery, LedgerEntry, MaskedEntry, PriceList, Quantities
+from yunhe.trading.trades.chain import GENESIS, digest_of, sealed, verify
+from yunhe.trading.trades.model import CostQuery, LedgerEntry, LedgerLine, MaskedEntry, PriceList, Quantities
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,12 @@ async def run_one(platform: Platform, who: Principal, project: str, tier: Tier) 
     return job.id
 
 
-@pytest.mark.feature("T20")
+@pytest.mark.feature(
+    "T20",
+    file="src/yunhe/trading/trades/price.py",
+    old="if micros[lower] >= micros[upper]:",
+    new="if micros[lower] < 0:",
+)
 async def test_prices_fall_with_the_tier_and_bills_show_it(tmp_path: Path, database_url: str) -> None:
     async with running(
         Settings(home=tmp_path, database_url=database_url), kinds={"fake": FakeKind()}
@@ -117,7 +123,24 @@ async def test_what_was_used_before_a_price_changed_is_owed_at_the_old_price(
     assert dear == pytest.approx(1000 * first, rel=0.01)
 
 
-@pytest.mark.feature("R31")
+@pytest.mark.feature(
+    "R31",
+    file="src/yunhe/trading/trades/chain.py",
+    old="if digest_of(line) != line.digest:",
+    new="if not line.digest:",
+)
+@pytest.mark.feature(
+    "R31",
+    file="src/yunhe/trading/trades/chain.py",
+    old="if link(line.previous, line.digest) != line.hash:",
+    new="if not line.hash:",
+)
+@pytest.mark.feature(
+    "R31",
+    file="src/yunhe/trading/trades/chain.py",
+    old="if line.previous != previous:",
+    new="if not line.previous:",
+)
 async def test_the_ledger_is_append_only_chained_and_verifiable_by_any_party(
     tmp_path: Path, database_url: str
 ) -> None:
@@ -134,10 +157,11 @@ async def test_the_ledger_is_append_only_chained_and_verifiable_by_any_party(
     assert b"rival" not in msgspec.json.encode(ours)
     for name, lines in (("whole", whole), ("ours", ours)):
         path = tmp_path / f"{name}.ndjson"
-        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-        assert verify_offline(path) == 0
-        path.write_bytes(path.read_bytes().replace(b'"amount_micros":', b'"amount_micros":1', 1))
-        assert verify_offline(path) != 0
+        first, *rest = lines
+        assert isinstance(first, LedgerEntry)
+        assert verify_offline(path, lines) == 0
+        for how, line in tampered(first).items():
+            assert verify_offline(path, [line, *rest]) != 0, how
     database = Database(database_url)
     taken = "SELECT seq, at, job_id, project_id, pool_id, tier, cpu_us, memory_mib_ms, io_bytes, network_bytes, 999,"
     taken += " reserved_micros, hash, body FROM trade_ledger WHERE seq = 2"
@@ -160,6 +184,19 @@ async def test_the_ledger_is_append_only_chained_and_verifiable_by_any_party(
     database.close()
 
 
-def verify_offline(path: Path) -> int:
+def tampered(first: LedgerEntry) -> dict[str, LedgerEntry]:
+    """Return the first line changed, with more and more of its hashes computed again."""
+    moved = msgspec.structs.replace(first, pool_id=PoolId("pool_other"))
+    return {
+        "the amount is changed": msgspec.structs.replace(first, amount_micros=first.amount_micros + 1),
+        "the pool is changed": moved,
+        "its digest fits": msgspec.structs.replace(moved, digest=digest_of(moved)),
+        "its hash fits too, and the next line follows the old one": sealed(moved, GENESIS),
+    }
+
+
+def verify_offline(path: Path, lines: Iterable[LedgerLine]) -> int:
+    """Write *lines* to *path* and return the exit status of whoever checks them without the platform."""
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     command = [sys.executable, "-m", "yunhe.entrypoints.cli", "ledger", "verify", str(path)]
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode

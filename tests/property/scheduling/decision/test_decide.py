@@ -70,7 +70,6 @@ def domain_of(over: Domain, assignment: Assignment, here: Snapshot) -> str:
     return facts.name if over is Domain.POOL else oracle.region_of(facts) or facts.name
 
 
-@pytest.mark.feature("S21")
 @SOME
 @given(demands(), worlds())
 def test_neither_work_nor_data_ever_leaves_the_zone_it_must_stay_in(wanted: Demand, here: Snapshot) -> None:
@@ -254,7 +253,6 @@ def _met(wanted: Demand, placed: Placed, here: Snapshot) -> Iterator[str]:
     yield from (name for name, there in found.items() if there)
 
 
-@pytest.mark.feature("B03")
 @SOME
 @given(
     st.lists(

@@ -88,14 +88,24 @@ def chosen(decision: Decision) -> int:
     return int(decision.assignments[0].pool_id.removeprefix("pool_"))
 
 
-@pytest.mark.feature("S07")
+@pytest.mark.feature(
+    "S07",
+    file="src/yunhe/scheduling/decision/score/terms.py",
+    old='Policy.CHEAPEST: ("cost_per_hour", "data_cost",',
+    new='Policy.CHEAPEST: ("data_cost",',
+)
 @given(worlds)
 def test_cheapest_chooses_the_least_cost_among_the_feasible(world: World) -> None:
     assume(world.feasible())
     assert world.cost(chosen(ask(Policy.CHEAPEST, world))) == min(world.cost(i) for i in world.feasible())
 
 
-@pytest.mark.feature("S08")
+@pytest.mark.feature(
+    "S08",
+    file="src/yunhe/scheduling/decision/score/terms.py",
+    old='Policy.NEAREST: ("distance_km",)',
+    new='Policy.NEAREST: ("cost_per_hour",)',
+)
 @given(worlds)
 def test_nearest_chooses_the_least_distance_among_the_feasible(world: World) -> None:
     assume(world.feasible())
@@ -104,7 +114,12 @@ def test_nearest_chooses_the_least_distance_among_the_feasible(world: World) -> 
     )
 
 
-@pytest.mark.feature("S10")
+@pytest.mark.feature(
+    "S10",
+    file="src/yunhe/scheduling/decision/score/terms.py",
+    old="term.worth * weights.get(name, term.weight) for name",
+    new="term.worth * term.weight for name",
+)
 @given(worlds, st.floats(0.1, 10), st.floats(0.1, 10))
 def test_balanced_is_on_the_pareto_front_and_follows_the_weights(
     world: World, cost: float, distance: float
@@ -152,7 +167,12 @@ def test_the_same_arguments_give_the_same_answer(world: World) -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.feature("S01")
+@pytest.mark.feature(
+    "S01",
+    file="src/yunhe/scheduling/perception/snapshot.py",
+    old="not isinstance(snapshot, Snapshot) or snapshot.schema != SCHEMA",
+    new="not isinstance(snapshot, Snapshot)",
+)
 def test_a_decision_is_refused_on_anything_that_encapsulation_did_not_produce() -> None:
     world = World([(4000, 1, 0.0, 0.0)])
     good = world.snapshot()

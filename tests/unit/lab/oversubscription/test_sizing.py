@@ -34,7 +34,12 @@ def cluster() -> Trace:
     return synthetic_trace(Cluster(instances=80, days=28))
 
 
-@pytest.mark.feature("F02")
+@pytest.mark.feature(
+    "F02",
+    file="src/yunhe/flexible/rightsizing.py",
+    old="float(np.quantile(used, level))",
+    new="float(np.mean(used))",
+)
 @pytest.mark.parametrize("tier", BEST_TO_WORST)
 def test_sizes_made_on_the_past_cover_their_quantile_later_at_less_than_any_flavours(
     cluster: Trace, tier: Tier

@@ -181,7 +181,12 @@ AROUND: dict[str, Any] = {
 }
 
 
-@pytest.mark.feature("S39")
+@pytest.mark.feature(
+    "S39",
+    file="src/yunhe/scheduling/decision/filter/rules.py",
+    old='("resident", _resident),',
+    new="",
+)
 @pytest.mark.parametrize(
     ("rule", "facts", "machine", "wanted", "detail"),
     REFUSALS,

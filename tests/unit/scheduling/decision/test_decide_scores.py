@@ -122,7 +122,6 @@ DATA_HERE: dict[str, Any] = {
 }
 
 
-@pytest.mark.feature("S16")
 def test_taking_away_network_location_or_data_changes_decisions() -> None:
     """Each of the three, removed alone, moves some decisions of a varied set, and none of them moves all."""
     rng = Random(16)
@@ -166,7 +165,6 @@ def _rebuilt(here: Snapshot, around: SnapshotContext) -> Snapshot:
     return replace(here, network=build_network(here.pools, (), around.links), surroundings=around)
 
 
-@pytest.mark.feature("S19")
 @pytest.mark.parametrize("mib", [0, 10_000, TB_MIB])
 def test_the_templates_for_latency_and_cost_reach_the_least_over_compute_and_network(mib: int) -> None:
     """Lowest latency and best cost, instantiated with parameters alone, against a count by hand."""
@@ -256,7 +254,6 @@ def test_estimates_say_that_they_are() -> None:
     assert told.candidates[0].estimated == ("latency_ms",)
 
 
-@pytest.mark.feature("B07")
 def test_power_its_price_and_its_carbon_move_work_westward_and_into_the_sunny_hours() -> None:
     """Energy supply (carbon by hour), climate (PUE), and the price of power enter the objective."""
 
@@ -338,7 +335,6 @@ def test_an_outside_score_counts_until_it_expires() -> None:
     assert goes(demand(policy=Policy.FASTEST), here(NOW + 1)) == "b"
 
 
-@pytest.mark.feature("S25")
 def test_traffic_gets_the_best_pair_of_path_and_node() -> None:
     """Every pair on small topologies, against all simple paths to all pools."""
     for seed in range(40):
@@ -394,7 +390,6 @@ def _best_pair(here: Snapshot, names: list[str]) -> float | None:
     return min(found, default=None)
 
 
-@pytest.mark.feature("T12")
 def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> None:
     """Markets of random pools against sorting and pairwise comparison, both by brute force."""
     markets = {"a choice": 0, "more than are shown": 0, "somebody beaten": 0}
