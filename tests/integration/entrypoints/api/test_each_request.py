@@ -3,7 +3,6 @@
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import anyio
@@ -143,7 +142,7 @@ def stranger(people: People) -> str:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Generator[Counter[str]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count authorizations, questions for the projects of a caller, and parsed tasks."""
     counted: Counter[str] = Counter()
 
