@@ -11,7 +11,7 @@ import pytest
 
 from integration.entrypoints.api.conftest import People
 from integration.entrypoints.api.serving import Served
-from yunhe.control.plugins.model import ExecRequest
+from yunhe.control.pools.model import ExecRequest
 from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
 from yunhe.entrypoints.client import AsyncClient, Client
 from yunhe.kernel.errors import ForbiddenError, NotFoundError
@@ -115,6 +115,7 @@ def requests(running: str, ended: str) -> list[Sent]:
         Sent("GET /v1/audit"),
         Sent("GET /v1/cost"),
         Sent("GET /v1/ledger"),
+        Sent("GET /metrics"),
     ]
 
 

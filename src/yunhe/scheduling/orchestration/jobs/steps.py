@@ -224,7 +224,7 @@ class Steps:
         try:
             await self._means.pools.stop(held.pool_id, held.allocation_id, held.token)
             failpoint("stop-after-call")
-            known = (await self._means.pools.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
+            known = held.launched or await self._knows(held)
         except PoolUnreachableError as error:
             await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
             await drive.wait(RETRY_S)
@@ -232,11 +232,16 @@ class Steps:
         except NotFoundError as error:
             await self._end(held, ending=UNKNOWN, detail=error.problem)
             return
-        if not held.launched and held.allocation_id not in {seen.allocation_id for seen in known}:
+        if not known:
             # The stop has left its mark: an allocation the pool does not know now will never run there.
             await self._end(held, ending=Ending.STOPPED, detail="never started")
         elif not await self._ended(held, drive):
             await drive.wait(RETRY_S)
+
+    async def _knows(self, held: LeasedJob) -> bool:
+        """Return whether the pool knows the allocation now; it is asked for everything, so only where it must be."""
+        seen = await self._means.pools.observe(held.pool_id, beyond=-1, wait_s=0)
+        return any(one.allocation_id == held.allocation_id for one in seen.allocations)
 
     async def _ended(self, held: LeasedJob, drive: DrivenJob) -> bool:
         """Write the end down if the pool has told of it."""
