@@ -62,6 +62,13 @@ VIOLATIONS = (
     Violation("stateless-infrastructure", "yunhe.infrastructure.host.planted", "import sqlalchemy"),
     Violation("stateless-infrastructure", "yunhe.infrastructure.fake.planted", "import yunhe.storage"),
     Violation("adapters", "yunhe.infrastructure.host.planted", "import yunhe.infrastructure.fake.pool"),
+    Violation("sql-in-stores", "yunhe.trading.accounts.service", "import sqlalchemy"),
+    Violation("sql-in-stores", "yunhe.runtime.planted", "from sqlalchemy.engine import Connection"),
+    Violation(
+        "sql-in-stores",
+        "yunhe.scheduling.orchestration.jobs.steps",
+        "import yunhe.scheduling.orchestration.jobs.tables",
+    ),
     Violation("surface", "yunhe.trading.planted.service", "import yunhe.scheduling.perception.store"),
     Violation("surface", "yunhe.trading.planted.service", "import yunhe.trading.accounts.store"),
     Violation("surface", "yunhe.trading.planted.service", "import yunhe.scheduling.orchestration.jobs.store"),

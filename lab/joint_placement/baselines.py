@@ -8,7 +8,7 @@ import numpy as np
 
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.filter.rules import ready_after_s, total_cost
-from yunhe.scheduling.decision.model import Demand, Policy, TransferMode
+from yunhe.scheduling.decision.model import Demand, Policy, ScoreTerm, TransferMode
 from yunhe.scheduling.decision.score.terms import term
 
 
@@ -36,7 +36,7 @@ def by_price(demand: Demand, cycle: Cycle) -> Result:
 def by_data(demand: Demand, cycle: Cycle) -> Result:
     """Run where the data is; where that cannot be, where it comes soonest; of equals, the cheapest."""
     option = cycle.appraiser.option(demand, 0)
-    data_s = np.nan_to_num(term(option.table, "data_s"), nan=np.inf)
+    data_s = np.nan_to_num(term(option.table, ScoreTerm.DATA_S), nan=np.inf)
     rows = able(demand, cycle)
     return outcome(demand, cycle, min(rows, key=lambda row: (data_s[row], float(option.score[row]), row)))
 

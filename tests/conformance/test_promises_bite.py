@@ -85,8 +85,8 @@ class HasNoPatience(FakePool):
 
 
 class AlwaysSucceeds(FakePool):
-    def observation(self) -> Observation:
-        seen = super().observation()
+    def observation(self, beyond: int = -1) -> Observation:
+        seen = super().observation(beyond)
         return msgspec.structs.replace(
             seen,
             allocations=tuple(
@@ -97,15 +97,15 @@ class AlwaysSucceeds(FakePool):
 
 
 class TellsSecrets(FakePool):
-    def observation(self) -> Observation:
+    def observation(self, beyond: int = -1) -> Observation:
         for allocation in self._allocations.values():
             allocation.detail = str(allocation.order.secrets if allocation.order else "")
-        return super().observation()
+        return super().observation(beyond)
 
 
 class LosesCount(FakePool):
-    def observation(self) -> Observation:
-        seen = super().observation()
+    def observation(self, beyond: int = -1) -> Observation:
+        seen = super().observation(beyond)
         forgetful = tuple(
             msgspec.structs.replace(a, meters=Meters()) if a.ending else a for a in seen.allocations
         )
@@ -142,6 +142,24 @@ class NeverWakes(FakeEngine):
 class WaitsForever(FakeEngine):
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
         return await super().observe(beyond=beyond, wait_s=wait_s + 3.0)
+
+
+class LeavesChangesOut(FakePool):
+    def observation(self, beyond: int = -1) -> Observation:
+        seen = super().observation(beyond)
+        kept = seen.allocations if seen.since == -1 else seen.allocations[:-1]
+        return msgspec.structs.replace(seen, allocations=kept)
+
+
+class KeepsTheGone(FakePool):
+    def observation(self, beyond: int = -1) -> Observation:
+        return msgspec.structs.replace(super().observation(beyond), gone=())
+
+
+class ClaimsToRemember(FakePool):
+    def observation(self, beyond: int = -1) -> Observation:
+        seen = super().observation(beyond)
+        return seen if beyond == -1 else msgspec.structs.replace(seen, since=beyond, allocations=())
 
 
 class RepeatsItself(FakeEngine):
@@ -235,6 +253,13 @@ BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] =
     (TrustsArchives, "test_a_bad_archive_is_refused_whole", {"fault": "size"}),
     (NeverWakes, "test_a_waiting_observer_wakes_when_something_happens", {}),
     (WaitsForever, "test_an_observer_waits_no_longer_than_it_asked", {}),
+    (LeavesChangesOut, "test_changes_folded_one_after_another_are_what_a_look_at_everything_shows", {}),
+    (KeepsTheGone, "test_changes_folded_one_after_another_are_what_a_look_at_everything_shows", {}),
+    (
+        ClaimsToRemember,
+        "test_a_version_that_the_engine_does_not_know_is_answered_with_everything",
+        {},
+    ),
     (RepeatsItself, "test_output_can_be_read_from_every_byte", {}),
     (TellsEverythingAgain, "test_every_minute_of_use_is_handed_out_in_sequence", {}),
     (ReadsEveryArchive, "test_the_same_archive_again_costs_nothing", {}),

@@ -2261,10 +2261,12 @@ func (x *ReleaseRequest) GetToken() int64 {
 }
 
 type ObserveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	Beyond        int64                  `protobuf:"varint,2,opt,name=beyond,proto3" json:"beyond,omitempty"`
-	WaitS         float64                `protobuf:"fixed64,3,opt,name=wait_s,json=waitS,proto3" json:"wait_s,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Beyond int64                  `protobuf:"varint,2,opt,name=beyond,proto3" json:"beyond,omitempty"`
+	WaitS  float64                `protobuf:"fixed64,3,opt,name=wait_s,json=waitS,proto3" json:"wait_s,omitempty"`
+	// The caller folds changes: tell only what changed after beyond, where that is known. Without it, tell everything.
+	Changes       bool `protobuf:"varint,4,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2318,6 +2320,13 @@ func (x *ObserveRequest) GetWaitS() float64 {
 		return x.WaitS
 	}
 	return 0
+}
+
+func (x *ObserveRequest) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
 }
 
 // What an allocation has used since it began: counters that only grow.
@@ -2577,7 +2586,11 @@ type Observation struct {
 	Version     int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Allocations []*Observed            `protobuf:"bytes,2,rep,name=allocations,proto3" json:"allocations,omitempty"`
 	// What the operator should hear of: a quarantined journal tail, a full disk …
-	Notices       []string `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	Notices []string `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	// The version after which allocations and gone are all that changed; absent or -1: every allocation still known is
+	// told. A change is another phase, step, token, node, limit, detail or ending; counters and output that grow are none.
+	Since         *int64   `protobuf:"varint,4,opt,name=since,proto3,oneof" json:"since,omitempty"`
+	Gone          []string `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2629,6 +2642,20 @@ func (x *Observation) GetAllocations() []*Observed {
 func (x *Observation) GetNotices() []string {
 	if x != nil {
 		return x.Notices
+	}
+	return nil
+}
+
+func (x *Observation) GetSince() int64 {
+	if x != nil && x.Since != nil {
+		return *x.Since
+	}
+	return 0
+}
+
+func (x *Observation) GetGone() []string {
+	if x != nil {
+		return x.Gone
 	}
 	return nil
 }
@@ -4161,11 +4188,12 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x0eReleaseRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12#\n" +
 	"\rallocation_id\x18\x02 \x01(\tR\fallocationId\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\x03R\x05token\"p\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\"\x8a\x01\n" +
 	"\x0eObserveRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12\x16\n" +
 	"\x06beyond\x18\x02 \x01(\x03R\x06beyond\x12\x15\n" +
-	"\x06wait_s\x18\x03 \x01(\x01R\x05waitS\"\xd1\x02\n" +
+	"\x06wait_s\x18\x03 \x01(\x01R\x05waitS\x12\x18\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\xd1\x02\n" +
 	"\x06Meters\x12\x17\n" +
 	"\awall_ms\x18\x01 \x01(\x03R\x06wallMs\x12\x15\n" +
 	"\x06cpu_us\x18\x02 \x01(\x03R\x05cpuUs\x12\"\n" +
@@ -4204,11 +4232,14 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\v_started_atB\v\n" +
 	"\t_ended_atB\f\n" +
 	"\n" +
-	"_resources\"~\n" +
+	"_resources\"\xb7\x01\n" +
 	"\vObservation\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12;\n" +
 	"\vallocations\x18\x02 \x03(\v2\x19.yunhe.engine.v1.ObservedR\vallocations\x12\x18\n" +
-	"\anotices\x18\x03 \x03(\tR\anotices\"\x97\x01\n" +
+	"\anotices\x18\x03 \x03(\tR\anotices\x12\x19\n" +
+	"\x05since\x18\x04 \x01(\x03H\x00R\x05since\x88\x01\x01\x12\x12\n" +
+	"\x04gone\x18\x05 \x03(\tR\x04goneB\b\n" +
+	"\x06_since\"\x97\x01\n" +
 	"\x0fReadLogsRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12#\n" +
 	"\rallocation_id\x18\x02 \x01(\tR\fallocationId\x12\x16\n" +
@@ -4555,6 +4586,7 @@ func file_yunhe_engine_v1_engine_proto_init() {
 	file_yunhe_engine_v1_engine_proto_msgTypes[27].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[32].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[33].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[34].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[38].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[45].OneofWrappers = []any{
 		(*PutArchiveRequest_Announcement)(nil),

@@ -11,10 +11,13 @@ The package is shipped as one file (see ``yunhe.infrastructure.host.package``). 
 ``limits``       control groups; ``meters`` what was used; ``journal`` what must not be forgotten
 """
 
-AGENT_VERSION = 2
+AGENT_VERSION = 3
 """Grows with every change of the agent's behaviour: a platform upgrades an agent with a lower one."""
 
-PROTOCOL = 1
-"""The newest form of frames this agent speaks; it also speaks every older one down to ``OLDEST_PROTOCOL``."""
+PROTOCOL = 2
+"""The newest form of frames this agent speaks; it also speaks every older one down to ``OLDEST_PROTOCOL``.
+
+2: ``observe`` with ``changes`` tells only what changed.
+"""
 
 OLDEST_PROTOCOL = 1

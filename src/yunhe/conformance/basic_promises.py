@@ -366,7 +366,7 @@ class BasicPromises:
             began_at = anyio.current_time()
             observation = await caller.engine.observe(beyond=version, wait_s=wait_s)
             assert anyio.current_time() - began_at < wait_s + 2.0
-            assert find(observation, order.allocation_id) is not None
+            assert find(observation, order.allocation_id) is not None or observation.since == version
 
     async def test_versions_never_go_back(self, caller: EngineCaller) -> None:
         versions = [(await caller.engine.observe()).version]
@@ -376,6 +376,45 @@ class BasicPromises:
         versions.append((await caller.engine.observe()).version)
         assert versions == sorted(versions)
         assert versions[-1] > versions[0]
+
+    async def test_changes_folded_one_after_another_are_what_a_look_at_everything_shows(
+        self, caller: EngineCaller
+    ) -> None:
+        folded, version = await caller.folded({}, -1)
+        orders = [await caller.run(script) for script in ("sleep 60", "true", "exit 3")]
+        folded, version = await caller.folded(folded, version)
+        for order in orders[1:]:
+            await caller.ended(order.allocation_id)
+            folded, version = await caller.folded(folded, version)
+        await caller.engine.release(orders[1].allocation_id, 1)
+        await caller.engine.stop(orders[0].allocation_id, 1)
+        await caller.ended(orders[0].allocation_id)
+        with anyio.move_on_after(self.patience_s):
+            while True:
+                folded, version = await caller.folded(folded, version)
+                whole = await caller.engine.observe()
+                ours = [(folded.get(one.allocation_id), find(whole, one.allocation_id)) for one in orders]
+                if all((a and standing(a)) == (b and standing(b)) for a, b in ours):
+                    break
+                await anyio.sleep(self.tick_s)
+        assert {one.allocation_id for one in orders} & folded.keys() == {
+            one.allocation_id for one in (orders[0], orders[2])
+        }
+        for order in (orders[0], orders[2]):
+            seen = await caller.look(order.allocation_id)
+            assert seen is not None
+            assert standing(folded[order.allocation_id]) == standing(seen)
+        assert folded[orders[2].allocation_id].exit_code == 3
+
+    async def test_a_version_that_the_engine_does_not_know_is_answered_with_everything(
+        self, caller: EngineCaller
+    ) -> None:
+        order = await caller.run("sleep 60")
+        await caller.running(order.allocation_id)
+        for version in (-1, (await caller.engine.observe()).version + 10**15):
+            observation = await caller.engine.observe(beyond=version)
+            assert observation.since == -1
+            assert find(observation, order.allocation_id) is not None
 
     # Output
 

@@ -79,15 +79,26 @@ class EngineCaller:
         """Return what is observed of an allocation now."""
         return find(await self.engine.observe(), allocation_id)
 
+    async def folded(
+        self, known: dict[AllocationId, Observed], version: int
+    ) -> tuple[dict[AllocationId, Observed], int]:
+        """Return what is known after the next observation, and its version; fail where changes were left out."""
+        observation = await self.engine.observe(beyond=version, wait_s=0.2)
+        assert observation.since in (-1, version), "changes after another version than the one asked for"
+        told = {seen.allocation_id: seen for seen in observation.allocations}
+        if observation.since == -1:
+            return told, observation.version
+        rest = {name: seen for name, seen in known.items() if name not in observation.gone}
+        return {**rest, **told}, observation.version
+
     async def until(self, allocation_id: AllocationId, happened: Callable[[Observed], bool]) -> Observed:
         """Wait until *happened* is true of an allocation."""
         version = -1
         seen: Observed | None = None
         with anyio.move_on_after(self.patience_s):
             while True:
-                observation = await self.engine.observe(beyond=version, wait_s=0.2)
-                version = observation.version
-                seen = find(observation, allocation_id)
+                version = (await self.engine.observe(beyond=version, wait_s=0.2)).version
+                seen = await self.look(allocation_id)
                 if seen is not None and happened(seen):
                     return seen
         raise AssertionError(f"not in {self.patience_s} s: {seen}")

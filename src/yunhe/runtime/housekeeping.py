@@ -1,12 +1,11 @@
 """Housekeeping: forgetting what nobody will ask for again."""
 
 import anyio
-from sqlalchemy.engine import Connection
 
 from yunhe.kernel.clock import Clock
 from yunhe.storage import outbox
 from yunhe.storage.blobs import Blobs
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.trading.applications.store import forget_before
 
 EVERY_S = 600.0

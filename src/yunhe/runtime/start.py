@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import anyio
 from prometheus_client import Histogram
-from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
@@ -42,7 +41,7 @@ from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.service import PerceptionService, UsageFeed
 from yunhe.storage import leases
 from yunhe.storage.blobs import Blobs
-from yunhe.storage.database import Database, metadata
+from yunhe.storage.database import Database
 from yunhe.storage.migrate import migrate
 from yunhe.storage.notices import Notices
 from yunhe.storage.vault import Vault
@@ -90,7 +89,7 @@ async def running(
         stack.callback(database.close)
         await migrate(database)
         if database.is_sqlite:
-            await database.write(_end_old_leases)
+            await database.write(leases.end_all)
         start = _Start(settings, database, in_process(kinds), clock)
         for name in start_order():
             await stack.enter_async_context(start.submodule(name))
@@ -281,12 +280,6 @@ def _only_process(home: Path) -> Generator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _end_old_leases(connection: Connection) -> None:
-    for table in metadata.tables.values():
-        if "lease_until" in table.c:
-            connection.execute(table.update().values(lease_owner="", lease_until=0))
 
 
 def _leave_key(path: Path, text: str) -> None:

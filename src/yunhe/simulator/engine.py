@@ -11,7 +11,12 @@ import numpy as np
 
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.scheduling.decision.cycle import Cycle, Fit
-from yunhe.scheduling.decision.model import Alternative, Demand, Policy
+from yunhe.scheduling.decision.model import (
+    Alternative,
+    Demand,
+    Policy,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.nodes.kernels import FloatArray
 from yunhe.scheduling.decision.score.kernels import HOURS
 from yunhe.scheduling.perception.snapshot import Snapshot
@@ -167,12 +172,18 @@ class SimulationEngine:
         terms = self._cycle.shown(demand, fit).terms
         speed = float(self._cycle.appraiser.columns.speed[pool])
         hours = task.run_s / (speed if speed == speed else 1.0) / 3600  # noqa: PLR0124 - NaN: unknown
-        before_s = self._platform.handling_s + (terms["wait_s"] or 0.0) + (terms["data_s"] or 0.0)
-        grams_per_hour = (terms["carbon_g"] or 0.0) / (float(option.table[HOURS, pool]) or 1.0)
-        self._cost_known &= terms["cost_per_hour"] is not None
-        self._cost[index] += (terms["cost_per_hour"] or 0.0) * hours + (terms["data_cost"] or 0.0)
+        before_s = (
+            self._platform.handling_s + (terms[ScoreTerm.WAIT_S] or 0.0) + (terms[ScoreTerm.DATA_S] or 0.0)
+        )
+        grams_per_hour = (terms[ScoreTerm.CARBON_G] or 0.0) / (float(option.table[HOURS, pool]) or 1.0)
+        self._cost_known &= terms[ScoreTerm.COST_PER_HOUR] is not None
+        self._cost[index] += (terms[ScoreTerm.COST_PER_HOUR] or 0.0) * hours + (
+            terms[ScoreTerm.DATA_COST] or 0.0
+        )
         self._carbon_g += grams_per_hour * hours
-        self._charges[index] = Charge(now + before_s, hours, terms["cost_per_hour"] or 0.0, grams_per_hour)
+        self._charges[index] = Charge(
+            now + before_s, hours, terms[ScoreTerm.COST_PER_HOUR] or 0.0, grams_per_hour
+        )
         self._started[index] = now + before_s
         self._place[index] = (pool, fit.members[0].row)
         self._busy.append((now, task.resources.cpu_millis * task.members / 1000))

@@ -6,10 +6,9 @@ from typing import Any
 
 import anyio
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.kernel.errors import FencedError
-from yunhe.storage.database import AnyRow, Database, metadata
+from yunhe.storage.database import AnyRow, Connection, Database, metadata
 
 
 def lease_columns() -> tuple[sa.Column[Any], ...]:
@@ -70,6 +69,13 @@ def count_held(connection: Connection, *, owner: str, now: float) -> dict[str, f
         for table in metadata.tables.values()
         if "lease_owner" in table.c
     }
+
+
+def end_all(connection: Connection) -> None:
+    """End every lease of every table: for a process that knows it is the only one."""
+    for table in metadata.tables.values():
+        if "lease_until" in table.c:
+            connection.execute(table.update().values(lease_owner="", lease_until=0))
 
 
 @asynccontextmanager

@@ -153,16 +153,20 @@ class AgentServer:
 
     async def _observe(self, call: Call) -> None:
         until = time.monotonic() + call.body.get("wait_s", 0.0)
-        while self._node.version == call.body.get("beyond", -1) and time.monotonic() < until:
+        changes, beyond = self._node.changes, call.body.get("beyond", -1)
+        while changes.version == beyond and time.monotonic() < until:
             try:
                 await asyncio.wait_for(self._change.wait(), until - time.monotonic())
             except asyncio.TimeoutError:
                 break
-        version, notices = self._node.version, self._node.notices
-        observed = [self._watch.observed(one) for one in self._node.register.allocations.values()]
+        version, notices, known = changes.version, self._node.notices, self._node.register.allocations
+        since = changes.after(beyond) if call.body.get("changes", False) else None
+        names, gone = (list(known), []) if since is None else since
+        observed = [self._watch.observed(known[name]) for name in names]
         for start in range(0, len(observed), OBSERVED_PER_PART):
             await call.part({"allocations": observed[start : start + OBSERVED_PER_PART]})
-        await call.answer({"version": version, "notices": notices})
+        told = {"since": -1 if since is None else beyond, "gone": gone}
+        await call.answer({"version": version, "notices": notices, **told})
 
     async def _logs(self, call: Call) -> None:
         allocation = self._node.register.known(call.body["allocation_id"])

@@ -65,7 +65,7 @@ class NodeFiles(FileTransfers):
             raise
         finally:
             node.busy.discard(name)
-        node.changed()
+        node.changed(name)
 
     @staticmethod
     async def _wait(reader: int) -> None:

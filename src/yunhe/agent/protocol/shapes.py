@@ -152,7 +152,7 @@ SHAPES: dict[str, Check] = {
     ),
     "stop": record(_COMMANDED, {"grace_s": number(0, 86_400)}),
     "release": record(_COMMANDED),
-    "observe": record({}, {"beyond": integer(-1), "wait_s": number(0, 3600)}),
+    "observe": record({}, {"beyond": integer(-1), "wait_s": number(0, 3600), "changes": flag}),
     "logs": record({"allocation_id": NAME}, {"offset": integer(), "follow": flag}),
     "usage": record({}, {"beyond": integer(-1)}),
     "resize": record({**_COMMANDED, "resources": RESOURCES}),

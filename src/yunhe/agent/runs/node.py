@@ -13,6 +13,7 @@ from yunhe.agent.daemon.spawner import Spawner
 from yunhe.agent.failpoints import reach
 from yunhe.agent.limits.limits import LimitGroup, agent_name, find_backend
 from yunhe.agent.protocol.refusals import CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
+from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import environment_of
 from yunhe.agent.runs.journal import Journal
@@ -71,7 +72,7 @@ class AgentNode:
         self.busy: set[str] = set()
         """Allocations into which an archive is being unpacked."""
         # Versions of an earlier life must not be met again: an observer would wait for what has already happened.
-        self.version = time.time_ns() // 1_000_000
+        self.changes = ChangeLog(time.time_ns() // 1_000_000)
         self.on_change: Callable[[], None] = lambda: None
         self.on_trash: Callable[[str], None] = lambda _path: None
         self.on_stray: Callable[[str], None] = lambda _name: None
@@ -81,9 +82,12 @@ class AgentNode:
         """Return the processes of *allocation*."""
         return self.keeper.group(allocation.id, ancestor=int(allocation.start.get("pid", 0)))
 
-    def changed(self) -> None:
-        """Let every observer look again."""
-        self.version += 1
+    def changed(self, name: str) -> None:
+        """Let every observer look at an allocation again, or see that it is gone."""
+        if name in self.register.allocations:
+            self.changes.note(name)
+        else:
+            self.changes.forget(name)
         self.on_change()
 
     # Beginning
@@ -101,7 +105,7 @@ class AgentNode:
         self._admit(body, allocation)
         allocation = self._claim(body, allocation)
         self._start(allocation, body)
-        self.changed()
+        self.changed(name)
 
     def _admit(self, body: dict[str, Any], allocation: Allocation | None) -> None:
         if body["node_id"] != self.machine.node_id:
@@ -213,7 +217,7 @@ class AgentNode:
         if token > allocation.token:
             allocation.token = token
             self.register.save(allocation)
-            self.changed()
+            self.changed(allocation.id)
 
     # Ending
 
@@ -235,7 +239,7 @@ class AgentNode:
             self._signal_wrapper(allocation)
         else:
             self._take_over(allocation, token)
-        self.changed()
+        self.changed(name)
 
     def _signal_wrapper(self, allocation: Allocation) -> None:
         """Have the wrapper read its stop record; one that has not recorded its start will read it anyway."""
@@ -261,7 +265,7 @@ class AgentNode:
                 allocation.meter = None
             self.keeper.group(name).remove()
         self.on_trash(Run(self.runs, name).remove(self.trash))
-        self.changed()
+        self.changed(name)
 
     # Live changes
 
@@ -287,7 +291,7 @@ class AgentNode:
                 ) from fault
             raise
         reach("after-resize")
-        self.changed()
+        self.changed(allocation.id)
 
     def apply_limits(self, allocation: Allocation) -> None:
         """Set the group's limits to what was commanded; memory first, it is what may be refused."""
@@ -305,7 +309,7 @@ class AgentNode:
         allocation.cores = body["cores"]
         self.register.save(allocation)
         self.group(allocation).set_cores(allocation.cores)
-        self.changed()
+        self.changed(allocation.id)
 
     def pause(self, body: dict[str, Any]) -> None:
         """Freeze a running allocation."""
@@ -314,7 +318,7 @@ class AgentNode:
         allocation.paused, allocation.phase = True, PAUSED
         self.register.save(allocation)
         self.group(allocation).freeze()
-        self.changed()
+        self.changed(allocation.id)
 
     def resume(self, body: dict[str, Any]) -> None:
         """Let a paused allocation go on."""
@@ -323,7 +327,7 @@ class AgentNode:
         allocation.paused, allocation.phase = False, RUNNING
         self.register.save(allocation)
         self.group(allocation).thaw()
-        self.changed()
+        self.changed(allocation.id)
 
     def _command(self, body: dict[str, Any]) -> Allocation:
         self.register.fence(body["allocation_id"], body["token"])

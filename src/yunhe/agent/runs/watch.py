@@ -141,7 +141,7 @@ class RunWatch:
         elif allocation.start and not alive:
             self._lose(allocation)
         if (allocation.phase, allocation.step) != before:
-            self._node.changed()
+            self._node.changed(allocation.id)
 
     def _look_for_start(self, allocation: Allocation) -> None:
         start = allocation.run.record("start")

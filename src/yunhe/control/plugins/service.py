@@ -8,7 +8,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import store
 from yunhe.control.plugins.kinds import KnownKinds
@@ -29,7 +28,7 @@ from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError
 from yunhe.storage import audit
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.storage.vault import Vault
 
 KEY_MARK = "yp_"

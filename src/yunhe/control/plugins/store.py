@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.infrastructure.contract.manifest import Manifest
-from yunhe.storage.database import AnyRow, json_column, metadata
+from yunhe.storage.database import AnyRow, Connection, json_column, metadata
 
 INSTANCES = sa.Table(
     "plugin_instance",

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins import store
 from yunhe.control.plugins.registry import Registry
 from yunhe.control.plugins.store import Process
 from yunhe.kernel.clock import Clock
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.storage.vault import Vault
 
 TICK_S = 1.0

@@ -3,17 +3,14 @@
 import logging
 
 import anyio
-import sqlalchemy as sa
 from anyio.abc import TaskGroup
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools import store
-from yunhe.control.pools.model import PoolSpec, PoolState
+from yunhe.control.pools.model import PoolSpec
 from yunhe.control.pools.service import PoolService
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import PoolUnreachableError, YunheError
 from yunhe.kernel.ids import PoolId
-from yunhe.storage import leases
 from yunhe.storage.database import Database
 
 LOOK_EVERY_S = 1.5
@@ -43,7 +40,7 @@ class PoolMonitor:
     async def run(self) -> None:
         """Look at pools until cancelled; one that is slow to answer holds up nobody else."""
         async with (
-            leases.held_until_end(self._database, store.POOLS, self._owner),
+            store.held_until_end(self._database, self._owner),
             anyio.create_task_group() as tasks,
         ):
             while True:
@@ -59,8 +56,8 @@ class PoolMonitor:
         self._silent = set(reasons)
 
     async def _begin_looks(self, tasks: TaskGroup) -> None:
-        mine = await self._database.write(self._claim)
         now = self._clock()
+        mine = await self._database.write(lambda c: store.claim(c, owner=self._owner, now=now, ttl_s=LEASE_S))
         due = {
             pool_id: spec
             for pool_id, spec in mine.items()
@@ -69,14 +66,6 @@ class PoolMonitor:
         for number, (pool_id, spec) in enumerate(due.items()):
             self._looking.add(pool_id)
             tasks.start_soon(self._look, pool_id, spec, LOOK_EVERY_S / 2 * number / len(due))
-
-    def _claim(self, connection: Connection) -> dict[PoolId, PoolSpec]:
-        now = self._clock()
-        connected = sa.select(store.POOLS.c.id).where(store.POOLS.c.state != PoolState.CONNECTING)
-        leases.claim(connection, store.POOLS, connected, owner=self._owner, now=now, ttl_s=LEASE_S)
-        held = leases.keep(connection, store.POOLS, owner=self._owner, now=now, ttl_s=LEASE_S)
-        rows = connection.execute(sa.select(store.POOLS.c.id, store.POOLS.c.spec)).all()
-        return {PoolId(row.id): store.spec_of(row) for row in rows if row.id in held}
 
     async def _look(self, pool_id: PoolId, spec: PoolSpec, after_s: float) -> None:
         """Look at one pool, a little after the round began: all at once would be a burst every time."""

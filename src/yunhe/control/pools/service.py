@@ -6,8 +6,6 @@ from typing import TypeVar
 
 import anyio
 import msgspec
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.plugins.interface import Kinds
 from yunhe.control.pools import store
@@ -24,7 +22,6 @@ from yunhe.control.pools.model import (
     Phase,
     Pool,
     PoolSpec,
-    PoolState,
     Power,
     UsageMinute,
 )
@@ -39,12 +36,12 @@ from yunhe.kernel.errors import (
     UnsupportedError,
     YunheError,
 )
-from yunhe.kernel.ids import AllocationId, BlobId, PoolId, new_id
+from yunhe.kernel.ids import AllocationId, BlobId, PoolId
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -77,7 +74,9 @@ class PoolService:
         await self._kinds.refresh()
         check_spec(spec, self._kinds.manifests())
         kind = self._kinds.kind(spec.kind)
-        pool_id = await self._change(lambda c: self._intend(c, spec), "pool add", spec, "begun")
+        pool_id = await self._change(
+            lambda c: store.intend(c, spec, self._clock()), "pool add", spec, "begun"
+        )
         failpoint("pool-after-intent")
         ok = False
         try:
@@ -91,7 +90,9 @@ class PoolService:
         finally:
             if not ok:
                 with anyio.CancelScope(shield=True):
-                    await self._change(lambda c: _forget_unconnected(c, pool_id), "pool add", spec, "failed")
+                    await self._change(
+                        lambda c: store.delete_unconnected(c, pool_id), "pool add", spec, "failed"
+                    )
 
     async def _change(
         self, work: Callable[[Connection], T], action: str, spec: PoolSpec, outcome: str = "done"
@@ -101,34 +102,6 @@ class PoolService:
         return await audit.change(
             self._database, work, self._clock(), action, spec.name, outcome=outcome, detail=what
         )
-
-    def _intend(self, connection: Connection, spec: PoolSpec) -> PoolId:
-        """Write the pool before anything is sent to it; the same spec again finds its row."""
-        row = connection.execute(sa.select(store.POOLS).where(store.POOLS.c.name == spec.name)).first()
-        if row is None:
-            pool_id = PoolId(new_id("pool", self._clock()))
-            connection.execute(
-                store.POOLS.insert().values(
-                    id=pool_id,
-                    name=spec.name,
-                    spec=msgspec.json.encode(spec),
-                    state=PoolState.CONNECTING,
-                    added_at=self._clock(),
-                )
-            )
-            return pool_id
-        known = store.spec_of(row)
-        if (known.kind, known.target, known.options) != (spec.kind, spec.target, spec.options):
-            raise ConflictError(
-                f"There is a pool {spec.name} already, and it is {known.kind} {known.target}.".replace(
-                    " .", "."
-                ),
-                remedy=f"Choose another name, or remove it first: yunhe pool rm {spec.name}.",
-            )
-        connection.execute(
-            store.POOLS.update().where(store.POOLS.c.id == row.id).values(spec=msgspec.json.encode(spec))
-        )
-        return PoolId(row.id)
 
     async def pools(self) -> tuple[Pool, ...]:
         """Return every pool."""
@@ -208,7 +181,7 @@ class PoolService:
             await self._check_empty(pool)
         await audit.change(
             self._database,
-            lambda connection: connection.execute(store.POOLS.delete().where(store.POOLS.c.id == pool.id)),
+            lambda connection: store.delete(connection, pool.id),
             self._clock(),
             "pool remove",
             pool.spec.name,
@@ -339,19 +312,7 @@ class PoolService:
 
     async def note(self, pool_id: PoolId, problem: YunheError) -> None:
         """Note that a pool does not answer, and why."""
-        await self._database.write(
-            lambda connection: connection.execute(
-                store.POOLS.update()
-                .where(store.POOLS.c.id == pool_id, store.POOLS.c.state == PoolState.READY)
-                .values(state=PoolState.OFFLINE, reason=problem.problem)
-            )
-        )
-
-
-def _forget_unconnected(connection: Connection, pool_id: PoolId) -> None:
-    connection.execute(
-        store.POOLS.delete().where(store.POOLS.c.id == pool_id, store.POOLS.c.state == PoolState.CONNECTING)
-    )
+        await self._database.write(lambda c: store.mark_offline(c, pool_id, problem.problem))
 
 
 def _power(engine: Engine, power: type[P], name: Power) -> P:

@@ -1,10 +1,10 @@
 """Tables of pools and their nodes."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
 from yunhe.infrastructure.contract.model import (
@@ -15,11 +15,12 @@ from yunhe.infrastructure.contract.model import (
     Isolation,
     Node,
 )
-from yunhe.kernel.errors import NotFoundError
-from yunhe.kernel.ids import NodeId, PoolId, ProjectId
+from yunhe.kernel.errors import ConflictError, NotFoundError
+from yunhe.kernel.ids import NodeId, PoolId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.validation import nearest
-from yunhe.storage.database import AnyRow, json_column, metadata
+from yunhe.storage import leases
+from yunhe.storage.database import AnyRow, Connection, Database, json_column, metadata
 from yunhe.storage.leases import lease_columns
 
 POOLS = sa.Table(
@@ -86,6 +87,20 @@ def read_pool_ids(connection: Connection) -> set[PoolId]:
     return {PoolId(found) for found in connection.scalars(sa.select(POOLS.c.id))}
 
 
+def claim(connection: Connection, *, owner: str, now: float, ttl_s: float) -> dict[PoolId, PoolSpec]:
+    """Take the connected pools that nobody watches; return what every pool held now was registered with."""
+    connected = sa.select(POOLS.c.id).where(POOLS.c.state != PoolState.CONNECTING)
+    leases.claim(connection, POOLS, connected, owner=owner, now=now, ttl_s=ttl_s)
+    held = leases.keep(connection, POOLS, owner=owner, now=now, ttl_s=ttl_s)
+    rows = connection.execute(sa.select(POOLS.c.id, POOLS.c.spec)).all()
+    return {PoolId(row.id): spec_of(row) for row in rows if row.id in held}
+
+
+def held_until_end(database: Database, owner: str) -> AbstractAsyncContextManager[None]:
+    """End every lease of *owner* on pools when the block ends."""
+    return leases.held_until_end(database, POOLS, owner)
+
+
 def read_pools(connection: Connection, where: sa.ColumnElement[bool] | None = None) -> tuple[Pool, ...]:
     """Return pools with their nodes, by name."""
     query, inside = sa.select(POOLS).order_by(POOLS.c.name), sa.select(NODES).order_by(NODES.c.id)
@@ -137,6 +152,53 @@ def _no_pool(connection: Connection, name_or_id: str) -> NotFoundError:
     meant = nearest(name_or_id, list(connection.scalars(sa.select(POOLS.c.name))))
     hint = f"Did you mean {meant}? " if meant else ""
     return NotFoundError(f"There is no pool {name_or_id}.", remedy=f"{hint}List them: yunhe pool ls.")
+
+
+def intend(connection: Connection, spec: PoolSpec, now: float) -> PoolId:
+    """Write the pool before anything is sent to it; the same spec again finds its row.
+
+    Raise ``ConflictError`` where the name is another pool's.
+    """
+    row = connection.execute(sa.select(POOLS).where(POOLS.c.name == spec.name)).first()
+    if row is None:
+        pool_id = PoolId(new_id("pool", now))
+        connection.execute(
+            POOLS.insert().values(
+                id=pool_id,
+                name=spec.name,
+                spec=msgspec.json.encode(spec),
+                state=PoolState.CONNECTING,
+                added_at=now,
+            )
+        )
+        return pool_id
+    known = spec_of(row)
+    if (known.kind, known.target, known.options) != (spec.kind, spec.target, spec.options):
+        raise ConflictError(
+            f"There is a pool {spec.name} already, and it is {known.kind} {known.target}.".replace(" .", "."),
+            remedy=f"Choose another name, or remove it first: yunhe pool rm {spec.name}.",
+        )
+    connection.execute(POOLS.update().where(POOLS.c.id == row.id).values(spec=msgspec.json.encode(spec)))
+    return PoolId(row.id)
+
+
+def delete(connection: Connection, pool_id: PoolId) -> None:
+    """Forget a pool and its nodes."""
+    connection.execute(POOLS.delete().where(POOLS.c.id == pool_id))
+
+
+def delete_unconnected(connection: Connection, pool_id: PoolId) -> None:
+    """Forget a pool unless it has been connected."""
+    connection.execute(POOLS.delete().where(POOLS.c.id == pool_id, POOLS.c.state == PoolState.CONNECTING))
+
+
+def mark_offline(connection: Connection, pool_id: PoolId, reason: str) -> None:
+    """Note that a ready pool does not answer, and why."""
+    connection.execute(
+        POOLS.update()
+        .where(POOLS.c.id == pool_id, POOLS.c.state == PoolState.READY)
+        .values(state=PoolState.OFFLINE, reason=reason)
+    )
 
 
 def write_about(connection: Connection, pool_id: PoolId, about: About) -> None:

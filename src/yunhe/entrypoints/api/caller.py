@@ -85,11 +85,12 @@ class Caller:
         """Return a job the caller may see and do *action* to; one that may not be seen does not exist."""
         job = await self.platform.orchestration.job(JobId(job_id))
         try:
-            await self.authorize(Action.SEE, job.project_id, job.id)
-        except ForbiddenError:
-            raise NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.") from None
-        if action is not Action.SEE:
             await self.authorize(action, job.project_id, job.id)
+        except ForbiddenError:
+            visible = await self.platform.accounts.visible_projects(self.who)
+            if visible is None or job.project_id in visible:
+                raise
+            raise NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.") from None
         return job
 
     async def projects(self, project: str) -> tuple[ProjectId, ...] | None:

@@ -69,7 +69,10 @@ class Engine(Protocol):
         ...
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
-        """Return every allocation still known; wait up to *wait_s* for a version greater than *beyond*."""
+        """Return what changed after version *beyond*, waiting up to *wait_s* for a change; -1: everything known.
+
+        An engine that does not remember so far back, or was started anew, tells everything too; ``since`` says which.
+        """
         ...
 
     def logs(

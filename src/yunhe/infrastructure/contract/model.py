@@ -203,10 +203,18 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """Every allocation an engine still knows of, and the version to wait beyond."""
+    """What an engine knows of allocations, and the version to wait beyond.
+
+    A change is another phase, step, token, node, limit, detail or ending; counters and output that grow are none, and
+    come with the next change or when everything is asked for.
+    """
 
     version: int
     allocations: tuple[Observed, ...]
+    """Those that changed after ``since``, as they are now; every one still known where ``since`` is -1."""
+    since: int = -1
+    gone: tuple[AllocationId, ...] = ()
+    """Those that were known at ``since`` and are not any more; none where everything is told."""
     notices: tuple[str, ...] = ()
     """What the operator should hear of: a quarantined journal tail, a full disk …"""
 

@@ -90,13 +90,13 @@ class PlainFakeEngine:
         await self._command("release", partial(self.pool.release, allocation_id, token))
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
-        """Return every allocation still known; wait for a version greater than *beyond*."""
+        """Return what changed after *beyond*, or everything; wait for a version greater than it."""
         if await self._reach("observe") is Fault.STALE:
             return self._told
         deadline = self.pool.time.now() + wait_s
-        while self.pool.version <= beyond and self.pool.time.now() < deadline:
+        while self.pool.version == beyond and self.pool.time.now() < deadline:
             await self.pool.changed(deadline)
-        self._told = self.pool.observation()
+        self._told = self.pool.observation(beyond)
         return self._told
 
     async def logs(

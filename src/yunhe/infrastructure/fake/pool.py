@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
+from yunhe.agent.runs.changes import ChangeLog
 from yunhe.infrastructure.contract.model import (
     Ending,
     Inventory,
@@ -41,7 +42,7 @@ class FakePool:
 
     def __init__(self, *, nodes: dict[NodeId, Resources] | None = None, time: Timeline | None = None) -> None:
         self.time: Timeline = time or RealTime()
-        self.version = 0
+        self._changes = ChangeLog(0)
         self.executed: list[AllocationId] = []
         """Every process ever started, in order: a test's witness that none was started twice."""
         self._nodes = dict(nodes or ONE_NODE)
@@ -56,6 +57,11 @@ class FakePool:
         self._watchers: set[anyio.Event] = set()
 
     # Looking
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+        return self._changes.version
 
     def settle(self) -> None:
         """Let everything happen that was due by now."""
@@ -78,11 +84,19 @@ class FakePool:
             self._watchers.discard(watcher)
         self.settle()
 
-    def observation(self) -> Observation:
-        """Return every allocation that is still known."""
+    def observation(self, beyond: int = -1) -> Observation:
+        """Return what changed after *beyond*; every allocation that is still known where that is not remembered."""
+        since = self._changes.after(beyond)
+        names, gone = (list(self._allocations), []) if since is None else since
+        now = self.time.now()
+        seen = [self._allocations[AllocationId(name)] for name in names]
+        for allocation in seen:
+            allocation.accrue(now)
         return Observation(
             version=self.version,
-            allocations=tuple(allocation.observed() for allocation in self._counted()),
+            allocations=tuple(allocation.observed() for allocation in seen),
+            since=-1 if since is None else beyond,
+            gone=tuple(AllocationId(name) for name in gone),
         )
 
     def inventory(self) -> Inventory:
@@ -151,7 +165,7 @@ class FakePool:
             if not crash:
                 self._start(allocation, order)
         allocation.token = order.token
-        self._changed()
+        self._changed(order.allocation_id)
 
     def stop(self, allocation_id: AllocationId, token: int, grace_s: float) -> None:
         """End an allocation, or leave a mark where there is none."""
@@ -163,7 +177,7 @@ class FakePool:
             self._at(self.time.now() + grace_s, lambda at: self._end(allocation, at, Ending.STOPPED, KILLED))
         elif allocation.live or allocation.phase is Phase.PREPARING:
             allocation.end(self.time.now(), Ending.STOPPED, TERMINATED if allocation.live else None)
-        self._changed()
+        self._changed(allocation_id)
 
     def release(self, allocation_id: AllocationId, token: int) -> None:
         """Forget an allocation that has ended."""
@@ -174,26 +188,26 @@ class FakePool:
             )
         self._allocations.pop(allocation_id, None)
         self._marks[allocation_id] = token
-        self._changed()
+        self._changed(allocation_id)
 
     def resize(self, allocation_id: AllocationId, token: int, resources: Resources) -> None:
         """Change the limits of a running allocation."""
         allocation = self._command_running(allocation_id, token)
         allocation.accrue(self.time.now())
         allocation.resources = resources
-        self._changed()
+        self._changed(allocation_id)
 
     def pin(self, allocation_id: AllocationId, token: int, cores: tuple[int, ...]) -> None:
         """Bind a running allocation to *cores*."""
         self._command_running(allocation_id, token).cores = cores
-        self._changed()
+        self._changed(allocation_id)
 
     def pause(self, allocation_id: AllocationId, token: int) -> None:
         """Freeze an allocation; a frozen one stays as it is."""
         allocation = self._command_running(allocation_id, token)
         if allocation.phase is Phase.RUNNING:
             allocation.pause(self.time.now())
-        self._changed()
+        self._changed(allocation_id)
 
     def resume(self, allocation_id: AllocationId, token: int) -> None:
         """Let an allocation go on; a running one does."""
@@ -201,7 +215,7 @@ class FakePool:
         if allocation.phase is Phase.PAUSED:
             allocation.resume(self.time.now())
             self._schedule_wake(allocation)
-        self._changed()
+        self._changed(allocation_id)
 
     def expects(self, upload: Upload) -> bool:
         """Return whether the bytes of *upload* are wanted; refuse one that may not come."""
@@ -219,7 +233,7 @@ class FakePool:
         allocation.directory.unpack(upload, archive)
         allocation.token = upload.token
         self._allocations[upload.allocation_id] = allocation
-        self._changed()
+        self._changed(upload.allocation_id)
 
     # Misfortune
 
@@ -229,12 +243,11 @@ class FakePool:
         for allocation in self._allocations.values():
             if allocation.live and allocation.order is not None and allocation.order.node_id == node_id:
                 allocation.lose(self.time.now(), f"node {node_id} {reason}")
-        self._changed()
+                self._changed(allocation.id)
 
     def restore_node(self, node_id: NodeId) -> None:
         """Bring a lost node back, empty."""
         self._lost.pop(node_id, None)
-        self._changed()
 
     def end(self, allocation_id: AllocationId, ending: Ending) -> None:
         """Let the engine end an allocation by itself: preempted, out of memory, out of disk."""
@@ -281,12 +294,12 @@ class FakePool:
         allocation.accrue(at)
         allocation.advance(at)
         self._schedule_wake(allocation)
-        self._changed()
+        self._changed(allocation.id)
 
     def _end(self, allocation: FakeAllocation, at: float, ending: Ending, exit_code: int) -> None:
         if allocation.live:
             allocation.end(at, ending, exit_code)
-            self._changed()
+            self._changed(allocation.id)
 
     def _at(self, when: float, happen: Callable[[float], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._numbers), happen))
@@ -297,7 +310,10 @@ class FakePool:
             allocation.accrue(now)
         return self._allocations.values()
 
-    def _changed(self) -> None:
-        self.version += 1
+    def _changed(self, allocation_id: AllocationId) -> None:
+        if allocation_id in self._allocations:
+            self._changes.note(allocation_id)
+        else:
+            self._changes.forget(allocation_id)
         for watcher in self._watchers:
             watcher.set()

@@ -37,6 +37,8 @@ from yunhe.kernel.resources import Resources
 REQUEST_WITHIN_S = 30.0
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 15.0
+TELLS_CHANGES = 2
+"""The protocol from which on ``observe`` may be asked for changes alone."""
 
 
 async def connect_host(target: HostTarget) -> "HostEngine":
@@ -106,11 +108,14 @@ class HostEngine:
         await self._ask("release", {"allocation_id": allocation_id, "token": token})
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
-        """Return every allocation still known, waiting for news if asked to."""
+        """Return what changed after *beyond*, or everything, waiting for news if asked to."""
         link = await self._link()
         seen: list[Observed] = []
+        body: Body = {"beyond": beyond, "wait_s": wait_s}
+        if (await self.hello())["protocol"] >= TELLS_CHANGES:
+            body["changes"] = True
         within_s = wait_s + self._request_within_s
-        exchange = link.exchange("observe", {"beyond": beyond, "wait_s": wait_s})
+        exchange = link.exchange("observe", body)
         try:
             await exchange.take_turn()
             with anyio.move_on_after(within_s):
@@ -118,8 +123,13 @@ class HostEngine:
                 while "part" in (frame := await exchange.next(within_s)).header:
                     seen += msgspec.convert(frame.header["part"]["allocations"], list[Observed])
                 answer = frame.header["ok"]
-                notices = tuple(answer["notices"])
-                return Observation(version=answer["version"], allocations=tuple(seen), notices=notices)
+                return Observation(
+                    version=answer["version"],
+                    allocations=tuple(seen),
+                    since=answer.get("since", -1),
+                    gone=tuple(answer.get("gone", ())),
+                    notices=tuple(answer["notices"]),
+                )
         finally:
             await exchange.leave()
         await link.close()

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
+from yunhe.agent.runs.changes import ChangeLog
 from yunhe.infrastructure.contract.archives import check_paths
 from yunhe.infrastructure.contract.engine import ExecSession
 from yunhe.infrastructure.contract.model import (
@@ -62,7 +63,12 @@ from yunhe.infrastructure.kubernetes.objects.pods import (
     pod_body,
     secret_body,
 )
-from yunhe.infrastructure.kubernetes.objects.records import AllocationRecords, released, stopped
+from yunhe.infrastructure.kubernetes.objects.records import (
+    BY_ALLOCATION,
+    AllocationRecords,
+    released,
+    stopped,
+)
 from yunhe.infrastructure.kubernetes.reconciler import FORCE_AFTER_AT_LEAST_S, PodReconciler
 from yunhe.infrastructure.kubernetes.resizing import resize_pod
 from yunhe.infrastructure.kubernetes.sweeping import Sweeper
@@ -131,7 +137,7 @@ class KubernetesEngine:
         self._group = group
         self._background = anyio.CancelScope()
         self._observed_once = False
-        self._version = int(time.time() * 1_000_000)
+        self._changes = ChangeLog(int(time.time() * 1_000_000))
         self._changed = anyio.Event()
         ours = f"{names.ALLOCATION},{names.STATE}!={RecordState.RELEASED}"
         scope = settings.namespace
@@ -161,8 +167,8 @@ class KubernetesEngine:
         )
         self._neighbour_informer.store.index(BY_NODE, lambda pod: (pod.spec.node_name,))
         self.pods, self._live_records = self._pod_informer.store, self._record_informer.store
-        self.pods.listen(lambda _key, _was, _is: self._tell())
-        self._live_records.listen(lambda _key, _was, _is: self._tell())
+        self.pods.listen(lambda key, _was, _is: self._tell(key))
+        self._live_records.listen(lambda key, was, _is: self._tell(key, was))
         self.records = AllocationRecords(api, settings, self._record_informer)
         self._uploads = Uploads(api, self.records)
         self._stats = Stats(api, facts.usage)
@@ -294,18 +300,24 @@ class KubernetesEngine:
         await self._uploads.remove(record)
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
-        """Return every allocation still known, from the live copy; wait for news if asked to."""
+        """Return what changed after *beyond*, or everything, from the live copy; wait for news if asked to."""
         self._observed_once = True
         with anyio.move_on_after(wait_s):
-            while self._version <= beyond:
+            while self._changes.version == beyond:
                 await self._changed.wait()
         self._refuse_if_stale()
-        now = time.time()
+        now, since = time.time(), self._changes.after(beyond)
+        records = self._live_records.all() if since is None else self._records_of(since[0])
         return Observation(
-            version=self._version,
-            allocations=tuple(self._observe_one(record, now) for record in self._live_records.all()),
+            version=self._changes.version,
+            allocations=tuple(self._observe_one(record, now) for record in records),
+            since=-1 if since is None else beyond,
+            gone=() if since is None else tuple(AllocationId(name) for name in since[1]),
             notices=self._notices(),
         )
+
+    def _records_of(self, allocations: list[str]) -> list[Record]:
+        return [record for name in allocations for record in self._live_records.by(BY_ALLOCATION, name)]
 
     def _notices(self) -> tuple[str, ...]:
         problems = [str(one.problem) for one in self._informers() if one.problem is not None]
@@ -437,9 +449,15 @@ class KubernetesEngine:
         never = state_of(record) not in BEFORE_THE_END
         return Look(pod, is_over(pod) if pod is not None else never)
 
-    def _tell(self) -> None:
-        """Let whoever waits look again."""
-        self._version += 1
+    def _tell(self, key: Key, was: Record | None = None) -> None:
+        """Let whoever waits look at an allocation again, or see that it is gone; a pod without a record is none."""
+        record = self._live_records.get(key)
+        if record is not None:
+            self._changes.note(allocation_of(record))
+        elif was is not None:
+            self._changes.forget(allocation_of(was))
+        else:
+            return
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 

@@ -64,8 +64,11 @@ async def release(engine: Engine, request: pb.ReleaseRequest) -> pb.Done:
 
 
 async def observe(engine: Engine, request: pb.ObserveRequest) -> pb.Observation:
-    """Tell of every allocation."""
-    return to_message(await engine.observe(beyond=request.beyond, wait_s=request.wait_s), pb.Observation)
+    """Tell what changed; to a caller that does not fold changes, of every allocation."""
+    seen = await engine.observe(beyond=request.beyond, wait_s=request.wait_s)
+    if seen.since != -1 and not request.changes:
+        seen = await engine.observe()
+    return to_message(seen, pb.Observation)
 
 
 async def resize(engine: Engine, request: pb.ResizeRequest) -> pb.Done:

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import anyio
 import msgspec
 
+from yunhe.agent.runs.changes import ChangeLog
 from yunhe.infrastructure.contract.archives import check_paths
 from yunhe.infrastructure.contract.model import (
     Account,
@@ -81,8 +82,8 @@ class RayEngine:
         self._reports = Reports(client)
         self._turns: WeakValueDictionary[AllocationId, anyio.Lock] = WeakValueDictionary()
         self._version: RayVersion | None = None
-        self._seen: tuple[Observed, ...] | None = None
-        self._seen_version = -1
+        self._seen: dict[AllocationId, Observed] = {}
+        self._changes = ChangeLog(round(time.time() * 1000))
         self._lost = False
         self._notices: tuple[str, ...] = ()
         self._nodes: tuple[float, list[RayNode]] = (-NODES_FRESH_S, [])
@@ -222,15 +223,13 @@ class RayEngine:
     # Looking
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
-        """Return every allocation still known; versions are milliseconds, so that any connection's compare."""
+        """Return what changed after *beyond*, or everything; versions are milliseconds, so that any connection's compare."""
         until = time.monotonic() + wait_s
         while True:
             await self._look()
             left_s = until - time.monotonic()
-            if self._seen_version > beyond or left_s <= 0:
-                return Observation(
-                    version=self._seen_version, allocations=self._seen or (), notices=self._notices
-                )
+            if self._changes.version != beyond or left_s <= 0:
+                return self._observation(beyond)
             await anyio.sleep(min(LOOK_S, left_s))
 
     async def _look(self) -> None:
@@ -241,10 +240,29 @@ class RayEngine:
             self._lost = True
             raise
         readings = await self._reports.of(known.values())
-        seen = tuple(phases.observe(one, readings[name]) for name, one in sorted(known.items()))
-        if self._seen is None or _standing(seen) != _standing(self._seen):
-            self._seen_version = max(self._seen_version + 1, round(time.time() * 1000))
-        self._seen = seen
+        seen = {
+            AllocationId(name): phases.observe(one, readings[name]) for name, one in sorted(known.items())
+        }
+        before, self._seen = self._seen, seen
+        changed = [name for name, one in seen.items() if name not in before or _differs(one, before[name])]
+        gone = before.keys() - seen.keys()
+        if changed or gone:
+            self._changes.version = max(self._changes.version, round(time.time() * 1000))
+        for name in changed:
+            self._changes.note(name)
+        for name in gone:
+            self._changes.forget(name)
+
+    def _observation(self, beyond: int) -> Observation:
+        since = self._changes.after(beyond)
+        names, gone = (list(self._seen), []) if since is None else since
+        return Observation(
+            version=self._changes.version,
+            allocations=tuple(self._seen[AllocationId(name)] for name in names),
+            since=-1 if since is None else beyond,
+            gone=tuple(AllocationId(name) for name in gone),
+            notices=self._notices,
+        )
 
     async def _notice_restart(self) -> None:
         """Say so when the cluster that answers again is a new one: what ran on the old one is gone."""
@@ -410,18 +428,6 @@ def _metadata(order: LaunchOrder) -> dict[str, str]:
     }
 
 
-def _standing(seen: tuple[Observed, ...]) -> tuple[object, ...]:
-    """Return what counts as news: everything but the meters."""
-    return tuple(
-        (
-            one.allocation_id,
-            one.phase,
-            one.token,
-            one.step,
-            one.ending,
-            one.exit_code,
-            one.log_bytes,
-            one.detail,
-        )
-        for one in seen
-    )
+def _differs(now: Observed, before: Observed) -> bool:
+    """Return whether there is news: of anything but the meters."""
+    return msgspec.structs.replace(now, meters=before.meters) != before

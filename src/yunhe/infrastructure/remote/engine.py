@@ -77,8 +77,8 @@ class RemoteEngine:
         await self._calls.ask("Resources/Release", request, pb.Done)
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
-        """Return every allocation still known, waiting for news if asked to."""
-        request = pb.ObserveRequest(target=self._target, beyond=beyond, wait_s=wait_s)
+        """Return what changed after *beyond*, or everything, waiting for news if asked to."""
+        request = pb.ObserveRequest(target=self._target, beyond=beyond, wait_s=wait_s, changes=True)
         answer = await self._calls.ask("Resources/Observe", request, pb.Observation, wait_s=wait_s)
         return to_struct(answer, Observation)
 

@@ -8,16 +8,20 @@ from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.decide import considered
 from yunhe.scheduling.decision.demands import check_demand
 from yunhe.scheduling.decision.filter.rules import total_cost
-from yunhe.scheduling.decision.model import Candidate, Demand
+from yunhe.scheduling.decision.model import (
+    Candidate,
+    Demand,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.nodes.kernels import FloatArray
 from yunhe.scheduling.decision.score.kernels import HOURS
 from yunhe.scheduling.decision.score.terms import HOUR_S, term
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
-CRITERIA = ("cost", "ready_s", "carbon_g", "latency_ms", "risk")
+CRITERIA = ("cost", "ready_s", ScoreTerm.CARBON_G, ScoreTerm.LATENCY_MS, ScoreTerm.RISK)
 """What candidates are compared by: money and time in all, carbon, latency to the user, risk of a failure."""
 
-FOLLOWS_FROM_HOURS = np.array([name in {"cost", "ready_s", "carbon_g", "risk"} for name in CRITERIA])
+FOLLOWS_FROM_HOURS = np.array([name != ScoreTerm.LATENCY_MS for name in CRITERIA])
 
 
 class Choices(NamedTuple):
@@ -49,16 +53,18 @@ def candidates(demand: Demand, snapshot: Snapshot, k: int) -> Choices:
 
 def _guesses(table: FloatArray, pool: int) -> int:
     """Return which of the speed and the reliability of a pool are but assumed, as a number of its own for each case."""
-    return 2 * int(np.isnan(term(table, "run_s")[pool])) + int(np.isnan(term(table, "risk")[pool]))
+    return 2 * int(np.isnan(term(table, ScoreTerm.RUN_S)[pool])) + int(
+        np.isnan(term(table, ScoreTerm.RISK)[pool])
+    )
 
 
 def _criteria(table: FloatArray, pool: int) -> list[float]:
     """Return what one candidate is compared by, by what it is taken to be; infinite where a part is unknown."""
     values = [
         total_cost(table)[pool],
-        sum(term(table, name)[pool] for name in ("wait_s", "data_s", "external_s"))
+        sum(term(table, name)[pool] for name in (ScoreTerm.WAIT_S, ScoreTerm.DATA_S, ScoreTerm.EXTERNAL_S))
         + table[HOURS, pool] * HOUR_S,
-        *(term(table, name)[pool] for name in CRITERIA[2:]),
+        *(term(table, name)[pool] for name in (ScoreTerm.CARBON_G, ScoreTerm.LATENCY_MS, ScoreTerm.RISK)),
     ]
     return [np.inf if np.isnan(value) else float(value) for value in values]
 

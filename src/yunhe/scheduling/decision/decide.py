@@ -19,6 +19,7 @@ from yunhe.scheduling.decision.model import (
     Demand,
     Placed,
     Rejection,
+    ScoreTerm,
     Waiting,
 )
 from yunhe.scheduling.decision.score.columns import cost_per_hour_micros
@@ -35,7 +36,7 @@ __all__ = [
     "place_in",
 ]
 
-DEFAULT_WEIGHTS = {"cost_per_hour": 1.0, "distance_km": 1.0}
+DEFAULT_WEIGHTS = {ScoreTerm.COST_PER_HOUR: 1.0, ScoreTerm.DISTANCE_KM: 1.0}
 """The terms that a task file may weigh; ``score.TERMS`` has every term there is."""
 
 

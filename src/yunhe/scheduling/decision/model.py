@@ -141,6 +141,45 @@ def spreads_of(demand: Demand) -> tuple[Spread, ...]:
     return tuple(apart) if demand.spread is None else (demand.spread, *apart)
 
 
+class ScoreTerm(StrEnum):
+    """What a placement is scored by, in the order of the rows of the table of terms."""
+
+    COST_PER_HOUR = "cost_per_hour"
+    DATA_COST = "data_cost"
+    ENERGY_COST = "energy_cost"
+    EXTERNAL_COST = "external_cost"
+    WAIT_S = "wait_s"
+    DATA_S = "data_s"
+    RUN_S = "run_s"
+    EXTERNAL_S = "external_s"
+    CARBON_G = "carbon_g"
+    LATENCY_MS = "latency_ms"
+    DISTANCE_KM = "distance_km"
+    RISK = "risk"
+
+
+class Rule(StrEnum):
+    """The rules that refuse a pool or a node."""
+
+    ACCEPTING = "accepting"  # the pool takes new work
+    NAMED = "named"  # the pool is among those asked for
+    FRESH = "fresh"  # the job did not just fail there
+    SERVING = "serving"  # the pool serves the project
+    RESIDENT = "resident"  # it lies where the data must stay
+    LEVEL = "level"  # it is at a level asked for
+    TOLERATED = "tolerated"  # its taints are tolerated
+    ABLE = "able"  # its engine has the powers needed
+    TOGETHER = "together"  # it agrees with what runs there
+    ARCHITECTURE = "architecture"  # the instruction set fits
+    LABELLED = "labelled"  # the labels fit
+    AFFORDABLE = "affordable"  # the budget allows it
+    TIMELY = "timely"  # the deadline allows it
+    RELIABLE = "reliable"  # it is reliable enough
+    REACHABLE = "reachable"  # its users are near enough
+    LINKED = "linked"  # the network has a path with enough left
+    ROOMY = "roomy"  # there is room
+
+
 class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a pool cannot take a demand: the rule that said no, and what it saw."""
 
@@ -227,7 +266,7 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
     @property
     def nearest_first(self) -> tuple[Rejection, ...]:
         """The refusals, the nearest miss first: by how much room lacks, then other rules, then who was not asked."""
-        order = {"roomy": 0, "named": 2}
+        order: dict[str, int] = {Rule.ROOMY: 0, Rule.NAMED: 2}
         return tuple(sorted(self.rejected, key=lambda no: (order.get(no.rule, 1), no.miss)))
 
 

@@ -19,7 +19,14 @@ from yunhe.scheduling.decision.filter.rules import (
     nodes_ok,
     pool_refusal,
 )
-from yunhe.scheduling.decision.model import Alternative, Demand, Domain, spreads_of
+from yunhe.scheduling.decision.model import (
+    Alternative,
+    Demand,
+    Domain,
+    Rule,
+    ScoreTerm,
+    spreads_of,
+)
 from yunhe.scheduling.decision.network.bundle import TransferLimits
 from yunhe.scheduling.decision.network.moving import NetworkLoad, NetworkRefusal
 from yunhe.scheduling.decision.network.reach import MoveSummary, Reachability, survey, survey_within
@@ -184,7 +191,7 @@ class OptionScorer:
         for row, pool in enumerate(self.snapshot.pools):
             refusal = pool_refusal(RuleInput(demand, alternative, pool, row, self.snapshot, self.groups))
             if row in self._closed:
-                refusal = NetworkRefusal("accepting", "has failed")
+                refusal = NetworkRefusal(Rule.ACCEPTING, "has failed")
             if refusal is not None:
                 found[row] = refusal
         return found
@@ -233,7 +240,7 @@ class OptionScorer:
         ):
             return None
         seconds, money = left_for_moves(demand, table, self.snapshot.taken_at)
-        over = (term(table, "data_s") > seconds) | ~(term(table, "data_cost") <= money)
+        over = (term(table, ScoreTerm.DATA_S) > seconds) | ~(term(table, ScoreTerm.DATA_COST) <= money)
         over &= (seconds >= 0) & (money >= 0)
         room = {
             int(row): (TransferLimits(float(seconds[row]), float(money[row])), float(table[HOURS, row]))

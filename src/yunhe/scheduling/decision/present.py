@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from yunhe.scheduling.decision.model import Demand, Route, Transfer
+from yunhe.scheduling.decision.model import (
+    Demand,
+    Route,
+    ScoreTerm,
+    Transfer,
+)
 from yunhe.scheduling.decision.network.moving import PoolMoves
 from yunhe.scheduling.decision.network.reach import MoveSummary
 from yunhe.scheduling.decision.options import Option, PlacementSummary
@@ -38,11 +43,11 @@ def estimated_in(demand: Demand, option: Option, pool: int, columns: PoolColumns
     """Name the terms that rest on an assumption: an hour's run, or a latency from the distance."""
     names: list[str] = []
     if demand.run_s is None and not np.isnan(columns.speed[pool]):
-        names.append("run_s")
+        names.append(ScoreTerm.RUN_S)
     if demand.run_s is None and not np.isnan(columns.kw_per_core[pool]):
-        names.append("carbon_g")
+        names.append(ScoreTerm.CARBON_G)
     if pool in option.survey.estimated_latency:
-        names.append("latency_ms")
+        names.append(ScoreTerm.LATENCY_MS)
     return tuple(names)
 
 

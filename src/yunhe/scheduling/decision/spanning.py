@@ -10,16 +10,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from yunhe.scheduling.decision.filter.rules import limits_of
-from yunhe.scheduling.decision.model import Demand
+from yunhe.scheduling.decision.model import (
+    Demand,
+    Rule,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.network.bundle import RouteChoice, choose_together
 from yunhe.scheduling.decision.network.moving import DataMove, NetworkLoad, PoolMoves, TrafficFlow, parts_of
 from yunhe.scheduling.decision.options import Option, OptionScorer, PlacementSummary
 from yunhe.scheduling.decision.present import estimated_in, moves_of
 from yunhe.scheduling.decision.score import kernels as score_kernels
-from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, FloatArray
-from yunhe.scheduling.decision.score.terms import TERM_NAMES, shown_terms, weights_of, worth_of
+from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, ROWS, FloatArray
+from yunhe.scheduling.decision.score.terms import shown_terms, weights_of, worth_of
 
-SHARED = ("cost_per_hour", "energy_cost", "carbon_g")
+SHARED = (ScoreTerm.COST_PER_HOUR, ScoreTerm.ENERGY_COST, ScoreTerm.CARBON_G)
 """Terms of which each pool bears its members' part; ``external_cost`` is due in each pool, the others are the worst of all."""
 
 
@@ -27,7 +31,7 @@ def orders_of(option: Option) -> list[list[int]]:
     """Return the orders in which to fill pools: by score, then by price, as a budget is judged on the whole alone."""
     barred = set(option.refusals)
     for limit in option.limits:
-        if limit.rule != "affordable":
+        if limit.rule != Rule.AFFORDABLE:
             barred |= set(np.flatnonzero(limit.broken).tolist())
     able = [pool for pool in range(option.score.size) if pool not in barred]
     rate = np.nan_to_num(option.table[COST_PER_HOUR] * option.table[HOURS], nan=np.inf)
@@ -65,9 +69,9 @@ def _column(demand: Demand, option: Option, members: Mapping[int, int]) -> Float
     table = option.table[:, pools]
     column = table.max(axis=1, keepdims=True)
     for name in SHARED:
-        column[TERM_NAMES.index(name), 0] = (table[TERM_NAMES.index(name)] * share).sum()
-    column[TERM_NAMES.index("external_cost"), 0] = table[TERM_NAMES.index("external_cost")].sum()
-    column[TERM_NAMES.index("risk"), 0] = 1 - np.prod(1 - table[TERM_NAMES.index("risk")])
+        column[ROWS[name], 0] = (table[ROWS[name]] * share).sum()
+    column[ROWS[ScoreTerm.EXTERNAL_COST], 0] = table[ROWS[ScoreTerm.EXTERNAL_COST]].sum()
+    column[ROWS[ScoreTerm.RISK], 0] = 1 - np.prod(1 - table[ROWS[ScoreTerm.RISK]])
     return column
 
 
@@ -102,8 +106,8 @@ def _note(
     for (pool, _), choice in chosen:
         seconds[pool] += choice.seconds
     money = sum(choice.cost for _, choice in chosen) + (np.nan if unknown else 0.0)
-    column[TERM_NAMES.index("data_s"), 0] = _known(max(seconds.values()))
-    column[TERM_NAMES.index("data_cost"), 0] = _known(money)
+    column[ROWS[ScoreTerm.DATA_S], 0] = _known(max(seconds.values()))
+    column[ROWS[ScoreTerm.DATA_COST], 0] = _known(money)
 
 
 def _known(value: float) -> float:

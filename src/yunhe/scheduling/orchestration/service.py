@@ -5,9 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
-import msgspec
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import ExecRequest, ExecSession
@@ -28,7 +25,6 @@ from yunhe.scheduling.decision.model import (
 )
 from yunhe.scheduling.decision.nodes.answers import answers_of_nodes
 from yunhe.scheduling.orchestration.jobs import resizing, store
-from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED
 from yunhe.scheduling.orchestration.jobs.model import (
     Attempt,
     Explanation,
@@ -39,11 +35,10 @@ from yunhe.scheduling.orchestration.jobs.model import (
     LogPiece,
 )
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
-from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.perception.interface import Perception
-from yunhe.storage import audit, outbox
+from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.storage.notices import Notices
 
 RESIZE_WAIT_S = 15.0
@@ -114,18 +109,7 @@ class OrchestrationService:
             if job.state in FINAL or job.stop_requested:
                 return job
             audit.append(connection, by, now, "job stop", job_id, project_id=job.project_id)
-            ended = connection.execute(
-                JOBS.update()
-                .where(JOBS.c.id == job_id, JOBS.c.state == JobState.PENDING)
-                .values(
-                    state=JobState.STOPPED, reason="stopped on request", ended_at=now, stop_requested=True
-                )
-            )
-            if ended.rowcount:
-                store.tell(connection, job_id, job.project_id, JobState.STOPPED, now)
-            else:
-                connection.execute(JOBS.update().where(JOBS.c.id == job_id).values(stop_requested=True))
-                outbox.append(connection, JOB_ASKED, job_id, now, {"stop": True})
+            store.request_stop(connection, job, now)
             return store.read_job(connection, job_id)
 
         job = await self._database.write(write)
@@ -151,7 +135,7 @@ class OrchestrationService:
         with anyio.move_on_after(RESIZE_WAIT_S):
             while True:
                 waiter = self._notices.waiter(job_id)
-                pending, problem = await self._database.read(lambda c: _resize_state(c, job_id))
+                pending, problem = await self._database.read(lambda c: store.resize_state(c, job_id))
                 if problem:
                     raise UnsupportedError(
                         f"The pool could not resize it: {problem}", remedy="The job keeps its old size."
@@ -178,13 +162,8 @@ class OrchestrationService:
         if job.state is JobState.PENDING:
             decision = await self.plan(job.demand)
             return Explanation(job=job, decision=decision, decided_at=now, waiting_s=now - job.submitted_at)
-        row = await self._database.read(
-            lambda c: c.execute(
-                sa.select(JOBS.c.decision, JOBS.c.decided_at).where(JOBS.c.id == job_id)
-            ).one()
-        )
-        decision = None if row.decision is None else msgspec.json.decode(row.decision, type=Decision)
-        return Explanation(job=job, decision=decision, decided_at=row.decided_at)
+        decision, decided_at = await self._database.read(lambda c: store.read_decision(c, job_id))
+        return Explanation(job=job, decision=decision, decided_at=decided_at)
 
     async def changes(self, job_id: JobId) -> AsyncIterator[Job]:
         """Yield the job now and whenever it changes, until it has ended."""
@@ -307,10 +286,3 @@ def _no_outputs(job: Job) -> NotFoundError:
         f"Job {job.id} has left no outputs.",
         remedy="Name them under outputs: in the task; while it runs, use yunhe cp for any file.",
     )
-
-
-def _resize_state(connection: Connection, job_id: JobId) -> tuple[bool, str]:
-    row = connection.execute(
-        sa.select(JOBS.c.resize_to, JOBS.c.resize_problem).where(JOBS.c.id == job_id)
-    ).one()
-    return row.resize_to is not None, row.resize_problem

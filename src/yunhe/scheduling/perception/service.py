@@ -3,8 +3,6 @@
 import logging
 
 import anyio
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import PoolState, UsageMinute
@@ -19,8 +17,7 @@ from yunhe.scheduling.perception.graph import build_graph
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.scheduling.perception.seen import node_facts, pool_facts
 from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
-from yunhe.storage import leases
-from yunhe.storage.database import Database, insert_if_missing
+from yunhe.storage.database import Connection, Database
 
 FEED_EVERY_S = 15.0
 LEASE_S = 60.0
@@ -84,7 +81,7 @@ class UsageFeed:
 
     async def run(self) -> None:
         """Read pools until cancelled."""
-        async with leases.held_until_end(self._database, store.FEEDS, self._owner):
+        async with store.feeds_held_until_end(self._database, self._owner):
             while True:
                 await self._read_all()
                 await anyio.sleep(FEED_EVERY_S)
@@ -96,18 +93,8 @@ class UsageFeed:
 
     def _claim(self, connection: Connection, pools: list[PoolId]) -> dict[PoolId, int]:
         now = self._clock()
-        for pool_id in pools:
-            insert_if_missing(connection, store.FEEDS, id=pool_id)
-        mine = sa.select(store.FEEDS.c.id).where(store.FEEDS.c.id.in_(pools))
-        leases.claim(connection, store.FEEDS, mine, owner=self._owner, now=now, ttl_s=LEASE_S)
-        held = leases.keep(connection, store.FEEDS, owner=self._owner, now=now, ttl_s=LEASE_S)
-        connection.execute(
-            store.USAGE.delete().where(store.USAGE.c.minute < int((now - self._retention_s) // 60))
-        )
-        rows = connection.execute(
-            sa.select(store.FEEDS.c.id, store.FEEDS.c.seq).where(store.FEEDS.c.id.in_(held))
-        )
-        return {PoolId(row.id): row.seq for row in rows}
+        store.forget_usage(connection, now - self._retention_s)
+        return store.claim_feeds(connection, pools, owner=self._owner, now=now, ttl_s=LEASE_S)
 
     async def _read(self, pool_id: PoolId, seq: int) -> None:
         try:
@@ -120,11 +107,7 @@ class UsageFeed:
 
         def keep(connection: Connection) -> None:
             store.write_usage(connection, minutes)
-            connection.execute(
-                store.FEEDS.update()
-                .where(store.FEEDS.c.id == pool_id)
-                .values(seq=max(minute.seq for minute in minutes))
-            )
+            store.advance_feed(connection, pool_id, max(minute.seq for minute in minutes))
 
         failpoint("usage-before-commit")
         await self._database.write(keep, uses_reserve=False)

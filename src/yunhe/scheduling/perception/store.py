@@ -1,13 +1,15 @@
 """Tables of perception: prices to weigh, and usage minute by minute with a retention."""
 
+from contextlib import AbstractAsyncContextManager
+
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.model import UsageMinute
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.kernel.money import Prices, Tier
-from yunhe.storage.database import json_column, metadata
+from yunhe.storage import leases
+from yunhe.storage.database import Connection, Database, insert_if_missing, json_column, metadata
 from yunhe.storage.leases import lease_columns
 
 PRICES = sa.Table(
@@ -45,6 +47,34 @@ def write_prices(connection: Connection, pool_id: PoolId, tiers: dict[Tier, Pric
     """Replace a pool's prices."""
     connection.execute(PRICES.delete().where(PRICES.c.pool_id == pool_id))
     connection.execute(PRICES.insert().values(pool_id=pool_id, tiers=msgspec.json.encode(tiers)))
+
+
+def claim_feeds(
+    connection: Connection, pools: list[PoolId], *, owner: str, now: float, ttl_s: float
+) -> dict[PoolId, int]:
+    """Take the feeds of *pools* that nobody reads; return how far each feed held now has been read."""
+    for pool_id in pools:
+        insert_if_missing(connection, FEEDS, id=pool_id)
+    mine = sa.select(FEEDS.c.id).where(FEEDS.c.id.in_(pools))
+    leases.claim(connection, FEEDS, mine, owner=owner, now=now, ttl_s=ttl_s)
+    held = leases.keep(connection, FEEDS, owner=owner, now=now, ttl_s=ttl_s)
+    rows = connection.execute(sa.select(FEEDS.c.id, FEEDS.c.seq).where(FEEDS.c.id.in_(held)))
+    return {PoolId(row.id): row.seq for row in rows}
+
+
+def feeds_held_until_end(database: Database, owner: str) -> AbstractAsyncContextManager[None]:
+    """End every lease of *owner* on feeds when the block ends."""
+    return leases.held_until_end(database, FEEDS, owner)
+
+
+def advance_feed(connection: Connection, pool_id: PoolId, seq: int) -> None:
+    """Note that a pool's minutes have been read up to *seq*."""
+    connection.execute(FEEDS.update().where(FEEDS.c.id == pool_id).values(seq=seq))
+
+
+def forget_usage(connection: Connection, before: float) -> None:
+    """Drop the minutes before a point in time."""
+    connection.execute(USAGE.delete().where(USAGE.c.minute < int(before // 60)))
 
 
 def write_usage(connection: Connection, minutes: tuple[UsageMinute, ...]) -> None:

@@ -17,7 +17,11 @@ from yunhe.trading.accounts.model import (
 
 
 class Accounts(Protocol):
-    """Owns projects, users, keys, secrets and the audit log."""
+    """Owns projects, users, keys, secrets and the audit log.
+
+    ``authorize`` judges; the door calls it once for each request. The others do as they are told: *who* is for the
+    audit log, and says whose keys and projects are meant.
+    """
 
     async def authenticate(self, key_text: str) -> Principal:
         """Return who holds the key, or raise ``UnauthenticatedError``."""
@@ -60,7 +64,7 @@ class Accounts(Protocol):
     async def create_key(
         self, who: Principal, name: str, *, user: str = "", expires_in_s: float | None = None
     ) -> NewKey:
-        """Make a key for oneself, or as admin for *user*."""
+        """Make a key for oneself, or for *user*."""
         ...
 
     async def keys(self, who: Principal) -> tuple[Key, ...]:

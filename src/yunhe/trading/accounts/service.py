@@ -1,12 +1,12 @@
-"""Accounts: load, judge by the policy, apply; every change and every denial is audited."""
+"""Accounts: projects, users, keys and secrets; every change and every denial is audited.
+
+Who calls has been authorized: the door asks ``authorize`` once for each request (ADR 52).
+"""
 
 import re
 import secrets as randomness
 from collections.abc import Callable
 from contextlib import suppress
-
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
@@ -18,10 +18,9 @@ from yunhe.kernel.errors import (
     UnauthenticatedError,
 )
 from yunhe.kernel.ids import ProjectId, UserId, new_id
-from yunhe.kernel.validation import nearest
 from yunhe.observability.failpoints import failpoint
 from yunhe.storage import audit
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.storage.vault import Vault
 from yunhe.trading.accounts import store
 from yunhe.trading.accounts.denials import Denials
@@ -72,20 +71,11 @@ class AccountService:
 
         def first(connection: Connection) -> None:
             # Several processes may start at once: this row lets one of them past, and the others see its user.
-            store.ensure(
-                connection,
-                store.PROJECTS,
-                store.PROJECTS.c.id == DEFAULT_PROJECT,
-                id=DEFAULT_PROJECT,
-                created_at=now,
-            )
-            if connection.scalar(sa.select(sa.func.count()).select_from(store.USERS)):
+            store.ensure_project(connection, DEFAULT_PROJECT, now)
+            if store.has_users(connection):
                 return
-            user_id = UserId(new_id("user", now))
-            connection.execute(store.USERS.insert().values(id=user_id, name="admin", created_at=now))
-            connection.execute(
-                store.MEMBERS.insert().values(project_id=EVERY_PROJECT, user_id=user_id, role=Role.ADMIN)
-            )
+            user_id = store.ensure_user(connection, "admin", now)
+            store.set_role(connection, EVERY_PROJECT, user_id, Role.ADMIN)
             leave(self._new_key(connection, user_id, "first", None).text)
             failpoint("first-key-before-commit")
 
@@ -107,10 +97,10 @@ class AccountService:
         good_until: list[float] = []
 
         def look(connection: Connection) -> tuple[Principal | None, str | None, str]:
-            key = connection.execute(sa.select(store.KEYS).where(store.KEYS.c.digest == digest)).first()
-            if key is None:
+            found = store.key_and_holder(connection, digest)
+            if found is None:
                 return None, None, "The key is not known."
-            holder = store.principal_of(connection, key)
+            key, holder = found
             if key.revoked_at is not None:
                 return holder, None, "The key has been revoked."
             if key.expires_at is not None and key.expires_at <= now:
@@ -137,9 +127,8 @@ class AccountService:
 
     async def _note_use(self, key_id: str, now: float) -> None:
         """Note when a key was last used; on a full disk that goes unnoted, so that reads go on."""
-        used = store.KEYS.update().where(store.KEYS.c.id == key_id).values(last_used_at=now)
         with suppress(DiskFullError):
-            await self._database.write(lambda connection: connection.execute(used), uses_reserve=False)
+            await self._database.write(lambda c: store.note_use(c, key_id, now), uses_reserve=False)
 
     async def _deny(self, by: audit.Actor, problem: str) -> None:
         """Note that a key opened nothing; who knocks without end must not fill the log."""
@@ -177,83 +166,50 @@ class AccountService:
     async def require_project(self, project_id: ProjectId) -> None:
         """Raise unless the project exists; one that did stays, for projects are never removed."""
         if project_id not in self._known_projects:
-            await self._database.read(lambda connection: self._require_project(connection, project_id))
+            await self._database.read(lambda connection: store.require_project(connection, project_id))
             self._known_projects.add(project_id)
 
     async def create_project(self, who: Principal, project_id: ProjectId) -> Project:
         """Make a project; one that exists is returned as it is."""
-        await self.authorize(who, Action.MEMBERS, EVERY_PROJECT, project_id)
         _check_name("project", project_id)
         now = self._clock()
 
         def create(connection: Connection) -> Project:
-            row = store.ensure(
-                connection, store.PROJECTS, store.PROJECTS.c.id == project_id, id=project_id, created_at=now
-            )
+            project = store.ensure_project(connection, project_id, now)
             self._note(connection, who, "project create", project_id, project_id)
-            return store.to_project(row)
+            return project
 
         return await self._database.write(create)
 
     async def projects(self, who: Principal) -> tuple[Project, ...]:
         """Return the projects *who* may see."""
         visible = await self.visible_projects(who)
-        query = sa.select(store.PROJECTS).order_by(store.PROJECTS.c.id)
-        if visible is not None:
-            query = query.where(store.PROJECTS.c.id.in_(visible))
-        rows = await self._database.read(lambda connection: list(connection.execute(query)))
-        return tuple(store.to_project(row) for row in rows)
+        return await self._database.read(lambda connection: store.read_projects(connection, visible))
 
     async def members(self, who: Principal, project_id: ProjectId) -> tuple[Member, ...]:
         """Return who belongs to a project."""
-        await self.authorize(who, Action.SEE, project_id, project_id)
-        query = (
-            sa.select(store.MEMBERS.c.user_id, store.MEMBERS.c.role, store.USERS.c.name)
-            .join(store.USERS, store.USERS.c.id == store.MEMBERS.c.user_id)
-            .where(store.MEMBERS.c.project_id == project_id)
-            .order_by(store.USERS.c.name)
-        )
-        rows = await self._database.read(lambda connection: list(connection.execute(query)))
-        return tuple(store.to_member(row) for row in rows)
+        return await self._database.read(lambda connection: store.read_members(connection, project_id))
 
     async def set_member(self, who: Principal, project_id: ProjectId, user: str, role: Role) -> Member:
         """Give *user* (made when new) a role in a project."""
-        await self.authorize(who, Action.MEMBERS, project_id, user)
         _check_name("user", user)
         now = self._clock()
 
         def give(connection: Connection) -> Member:
-            self._require_project(connection, project_id)
-            found = store.ensure(
-                connection,
-                store.USERS,
-                store.USERS.c.name == user,
-                id=new_id("user", now),
-                name=user,
-                created_at=now,
-            )
-            mine = (store.MEMBERS.c.project_id == project_id) & (store.MEMBERS.c.user_id == found.id)
-            connection.execute(store.MEMBERS.delete().where(mine))
-            connection.execute(
-                store.MEMBERS.insert().values(project_id=project_id, user_id=found.id, role=role)
-            )
+            store.require_project(connection, project_id)
+            user_id = store.ensure_user(connection, user, now)
+            store.set_role(connection, project_id, user_id, role)
             self._note(connection, who, "member set", user, project_id, detail=role)
-            return Member(user_id=UserId(found.id), name=user, role=role)
+            return Member(user_id=user_id, name=user, role=role)
 
         self._remembered.clear()
         return await self._database.write(give)
 
     async def remove_member(self, who: Principal, project_id: ProjectId, user: str) -> None:
         """Take a user out of a project; one who is not in it stays out."""
-        await self.authorize(who, Action.MEMBERS, project_id, user)
 
         def take(connection: Connection) -> None:
-            user_id = connection.scalar(sa.select(store.USERS.c.id).where(store.USERS.c.name == user))
-            connection.execute(
-                store.MEMBERS.delete().where(
-                    store.MEMBERS.c.project_id == project_id, store.MEMBERS.c.user_id == user_id
-                )
-            )
+            store.remove_role(connection, project_id, user)
             self._note(connection, who, "member remove", user, project_id)
 
         self._remembered.clear()
@@ -264,8 +220,7 @@ class AccountService:
     ) -> NewKey:
         """Make a key for oneself, or as admin for *user*."""
         if user and user != who.name:
-            await self.authorize(who, Action.MEMBERS, EVERY_PROJECT, user)
-        _check_name("name", name)
+            _check_name("name", name)
         if expires_in_s is not None and expires_in_s <= 0:
             raise InvalidInputError(
                 "The key would be expired from the start.",
@@ -276,13 +231,8 @@ class AccountService:
         def create(connection: Connection) -> NewKey:
             user_id = who.user_id
             if user and user != who.name:
-                user_id = connection.scalar(sa.select(store.USERS.c.id).where(store.USERS.c.name == user))
-                if user_id is None:
-                    raise NotFoundError(
-                        f"There is no user {user}.",
-                        remedy="Add them to a project first: yunhe project add PROJECT USER --role ROLE.",
-                    )
-            new = self._new_key(connection, UserId(user_id), name, expires_in_s)
+                user_id = store.user_id(connection, user)
+            new = self._new_key(connection, user_id, name, expires_in_s)
             self._note(connection, who, "key create", new.key.id, detail=user or who.name)
             return new
 
@@ -290,15 +240,8 @@ class AccountService:
 
     async def keys(self, who: Principal) -> tuple[Key, ...]:
         """Return one's own keys; an admin of every project sees all."""
-        query = (
-            sa.select(store.KEYS, store.USERS.c.name.label("user_name"))
-            .join(store.USERS, store.USERS.c.id == store.KEYS.c.user_id)
-            .order_by(store.KEYS.c.created_at)
-        )
-        if not may(who, Action.MEMBERS, EVERY_PROJECT):
-            query = query.where(store.KEYS.c.user_id == who.user_id)
-        rows = await self._database.read(lambda connection: list(connection.execute(query)))
-        return tuple(store.to_key(row, row.user_name) for row in rows)
+        of = None if may(who, Action.MEMBERS, EVERY_PROJECT) else who.user_id
+        return await self._database.read(lambda connection: store.read_keys(connection, of))
 
     async def revoke_key(self, who: Principal, key_id: str) -> Key:
         """End a key; one that has ended stays so."""
@@ -308,70 +251,42 @@ class AccountService:
             raise NotFoundError(f"There is no key {key_id} of yours.", remedy="List them: yunhe token ls.")
 
         def revoke(connection: Connection) -> Key:
-            connection.execute(
-                store.KEYS.update()
-                .where(store.KEYS.c.id == key_id, store.KEYS.c.revoked_at.is_(None))
-                .values(revoked_at=now)
-            )
             self._note(connection, who, "key revoke", key_id)
-            return store.to_key(
-                connection.execute(sa.select(store.KEYS).where(store.KEYS.c.id == key_id)).one()
-            )
+            return store.revoke_key(connection, key_id, now)
 
         self._remembered.clear()
         return await self._database.write(revoke)
 
     async def set_secret(self, who: Principal, project_id: ProjectId, name: str, value: str) -> SecretInfo:
         """Keep a secret, encrypted."""
-        await self.authorize(who, Action.SECRETS, project_id, name)
         _check_secret(name, value)
         sealed, now = self._vault.seal(value), self._clock()
 
         def keep(connection: Connection) -> SecretInfo:
-            self._require_project(connection, project_id)
-            mine = (store.SECRETS.c.project_id == project_id) & (store.SECRETS.c.name == name)
-            connection.execute(store.SECRETS.delete().where(mine))
-            connection.execute(
-                store.SECRETS.insert().values(
-                    project_id=project_id, name=name, sealed=sealed, updated_at=now, updated_by=who.name
-                )
-            )
+            store.require_project(connection, project_id)
+            info = SecretInfo(name=name, project_id=project_id, updated_at=now, updated_by=who.name)
+            store.write_secret(connection, info, sealed)
             self._note(connection, who, "secret set", name, project_id)
-            return SecretInfo(name=name, project_id=project_id, updated_at=now, updated_by=who.name)
+            return info
 
         return await self._database.write(keep)
 
     async def secrets(self, who: Principal, project_id: ProjectId) -> tuple[SecretInfo, ...]:
         """Return the names of a project's secrets."""
-        await self.authorize(who, Action.SEE, project_id, "secrets")
-        query = (
-            sa.select(store.SECRETS)
-            .where(store.SECRETS.c.project_id == project_id)
-            .order_by(store.SECRETS.c.name)
-        )
-        rows = await self._database.read(lambda connection: list(connection.execute(query)))
-        return tuple(store.to_secret(row) for row in rows)
+        return await self._database.read(lambda connection: store.read_secrets(connection, project_id))
 
     async def delete_secret(self, who: Principal, project_id: ProjectId, name: str) -> None:
         """Forget a secret; one that is not there stays so."""
-        await self.authorize(who, Action.SECRETS, project_id, name)
 
         def forget(connection: Connection) -> None:
-            connection.execute(
-                store.SECRETS.delete().where(
-                    store.SECRETS.c.project_id == project_id, store.SECRETS.c.name == name
-                )
-            )
+            store.delete_secret(connection, project_id, name)
             self._note(connection, who, "secret delete", name, project_id)
 
         await self._database.write(forget)
 
     async def sealed_secrets(self, project_id: ProjectId, names: tuple[str, ...]) -> dict[str, str]:
         """Return the secrets still encrypted."""
-        query = sa.select(store.SECRETS.c.name, store.SECRETS.c.sealed).where(
-            store.SECRETS.c.project_id == project_id, store.SECRETS.c.name.in_(names)
-        )
-        found = {row.name: row.sealed for row in await self._database.read(lambda c: list(c.execute(query)))}
+        found = await self._database.read(lambda c: store.sealed_secrets(c, project_id, names))
         missing = [name for name in names if name not in found]
         if missing:
             raise InvalidInputError(
@@ -385,13 +300,10 @@ class AccountService:
 
     async def audit(self, who: Principal, *, cursor: str | None = None, limit: int = 50) -> AuditPage:
         """Return the audit log, newest first."""
-        await self.authorize(who, Action.AUDIT, EVERY_PROJECT, "audit")
-        query = sa.select(audit.LOG).order_by(audit.LOG.c.seq.desc()).limit(limit + 1)
-        if cursor:
-            query = query.where(audit.LOG.c.seq < _cursor(cursor))
-        rows = await self._database.read(lambda connection: list(connection.execute(query)))
-        entries = tuple(store.to_audit(row) for row in rows[:limit])
-        return AuditPage(entries=entries, next_cursor=str(entries[-1].seq) if len(rows) > limit else None)
+        before = _cursor(cursor) if cursor else None
+        found = await self._database.read(lambda c: store.read_audit(c, before, limit + 1))
+        entries = found[:limit]
+        return AuditPage(entries=entries, next_cursor=str(entries[-1].seq) if len(found) > limit else None)
 
     def _new_key(
         self, connection: Connection, user_id: UserId, name: str, expires_in_s: float | None
@@ -405,27 +317,8 @@ class AccountService:
             created_at=now,
             expires_at=None if expires_in_s is None else now + expires_in_s,
         )
-        connection.execute(
-            store.KEYS.insert().values(
-                id=key.id,
-                user_id=user_id,
-                name=name,
-                digest=store.digest_of(text),
-                created_at=now,
-                expires_at=key.expires_at,
-            )
-        )
+        store.insert_key(connection, key, text)
         return NewKey(key=key, text=text)
-
-    def _require_project(self, connection: Connection, project_id: ProjectId) -> None:
-        known = connection.scalar(sa.select(store.PROJECTS.c.id).where(store.PROJECTS.c.id == project_id))
-        if known is None and project_id != EVERY_PROJECT:
-            meant = nearest(project_id, list(connection.scalars(sa.select(store.PROJECTS.c.id))))
-            hint = f"Did you mean {meant}? Or make it" if meant else "Make it"
-            raise NotFoundError(
-                f"There is no project {project_id}.",
-                remedy=f"{hint} first: yunhe project create {project_id}.",
-            )
 
     def _note(  # noqa: PLR0913 - one for each column
         self,

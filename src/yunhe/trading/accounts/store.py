@@ -1,14 +1,18 @@
 """Tables of accounts."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
-from yunhe.kernel.ids import ProjectId, UserId
-from yunhe.storage.database import AnyRow, insert_if_missing, metadata
+from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.ids import ProjectId, UserId, new_id
+from yunhe.kernel.validation import nearest
+from yunhe.storage import audit
+from yunhe.storage.database import AnyRow, Connection, insert_if_missing, metadata
 from yunhe.trading.accounts.model import (
+    EVERY_PROJECT,
     AuditEntry,
     Key,
     Member,
@@ -67,13 +71,171 @@ def digest_of(key_text: str) -> str:
     return hashlib.sha256(key_text.encode()).hexdigest()
 
 
-def ensure(connection: Connection, table: sa.Table, found: sa.ColumnElement[bool], **values: Any) -> AnyRow:
+def ensure_project(connection: Connection, project_id: ProjectId, now: float) -> Project:
+    """Return a project, made when there is none of that name."""
+    return _to_project(
+        _ensure(connection, PROJECTS, PROJECTS.c.id == project_id, id=project_id, created_at=now)
+    )
+
+
+def ensure_user(connection: Connection, name: str, now: float) -> UserId:
+    """Return a user's ID, made when there is none of that name."""
+    found = _ensure(
+        connection, USERS, USERS.c.name == name, id=new_id("user", now), name=name, created_at=now
+    )
+    return UserId(found.id)
+
+
+def _ensure(connection: Connection, table: sa.Table, found: sa.ColumnElement[bool], **values: Any) -> AnyRow:
     """Return the row that matches *found*, inserting *values* when there is none."""
     insert_if_missing(connection, table, **values)
     return connection.execute(sa.select(table).where(found)).one()
 
 
-def principal_of(connection: Connection, key: AnyRow) -> Principal:
+def require_project(connection: Connection, project_id: ProjectId) -> None:
+    """Raise ``NotFoundError`` unless the project exists."""
+    known = connection.scalar(sa.select(PROJECTS.c.id).where(PROJECTS.c.id == project_id))
+    if known is None and project_id != EVERY_PROJECT:
+        meant = nearest(project_id, list(connection.scalars(sa.select(PROJECTS.c.id))))
+        hint = f"Did you mean {meant}? Or make it" if meant else "Make it"
+        raise NotFoundError(
+            f"There is no project {project_id}.", remedy=f"{hint} first: yunhe project create {project_id}."
+        )
+
+
+def read_projects(connection: Connection, which: tuple[ProjectId, ...] | None) -> tuple[Project, ...]:
+    """Return projects by name; None: every one."""
+    query = sa.select(PROJECTS).order_by(PROJECTS.c.id)
+    if which is not None:
+        query = query.where(PROJECTS.c.id.in_(which))
+    return tuple(_to_project(row) for row in connection.execute(query))
+
+
+def has_users(connection: Connection) -> bool:
+    """Return whether anybody is known yet."""
+    return connection.scalar(sa.select(USERS.c.id).limit(1)) is not None
+
+
+def user_id(connection: Connection, name: str) -> UserId:
+    """Return a user's ID, or raise ``NotFoundError``."""
+    found = connection.scalar(sa.select(USERS.c.id).where(USERS.c.name == name))
+    if found is None:
+        raise NotFoundError(
+            f"There is no user {name}.",
+            remedy="Add them to a project first: yunhe project add PROJECT USER --role ROLE.",
+        )
+    return UserId(found)
+
+
+def set_role(connection: Connection, project_id: ProjectId, user: UserId, role: Role) -> None:
+    """Give a user a role in a project in place of the one they had."""
+    connection.execute(MEMBERS.delete().where(MEMBERS.c.project_id == project_id, MEMBERS.c.user_id == user))
+    connection.execute(MEMBERS.insert().values(project_id=project_id, user_id=user, role=role))
+
+
+def remove_role(connection: Connection, project_id: ProjectId, user: str) -> None:
+    """Take a user out of a project."""
+    ids = sa.select(USERS.c.id).where(USERS.c.name == user)
+    connection.execute(MEMBERS.delete().where(MEMBERS.c.project_id == project_id, MEMBERS.c.user_id.in_(ids)))
+
+
+def read_members(connection: Connection, project_id: ProjectId) -> tuple[Member, ...]:
+    """Return who belongs to a project, by name."""
+    rows = connection.execute(
+        sa.select(MEMBERS.c.user_id, MEMBERS.c.role, USERS.c.name)
+        .join(USERS, USERS.c.id == MEMBERS.c.user_id)
+        .where(MEMBERS.c.project_id == project_id)
+        .order_by(USERS.c.name)
+    )
+    return tuple(_to_member(row) for row in rows)
+
+
+def insert_key(connection: Connection, key: Key, text: str) -> None:
+    """Keep a new key; of its text only the digest."""
+    connection.execute(
+        KEYS.insert().values(
+            id=key.id,
+            user_id=key.user_id,
+            name=key.name,
+            digest=digest_of(text),
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+        )
+    )
+
+
+def key_and_holder(connection: Connection, digest: str) -> tuple[Key, Principal] | None:
+    """Return the key with this digest and who holds it; None when it is not known."""
+    row = connection.execute(sa.select(KEYS).where(KEYS.c.digest == digest)).first()
+    return None if row is None else (_to_key(row), _holder(connection, row))
+
+
+def note_use(connection: Connection, key_id: str, now: float) -> None:
+    """Note when a key was last used."""
+    connection.execute(KEYS.update().where(KEYS.c.id == key_id).values(last_used_at=now))
+
+
+def read_keys(connection: Connection, of: UserId | None) -> tuple[Key, ...]:
+    """Return the keys of a user, the oldest first; None: of everybody."""
+    query = (
+        sa.select(KEYS, USERS.c.name.label("user_name"))
+        .join(USERS, USERS.c.id == KEYS.c.user_id)
+        .order_by(KEYS.c.created_at)
+    )
+    if of is not None:
+        query = query.where(KEYS.c.user_id == of)
+    return tuple(_to_key(row, row.user_name) for row in connection.execute(query))
+
+
+def revoke_key(connection: Connection, key_id: str, now: float) -> Key:
+    """End a key and return it; one that has ended keeps its end."""
+    mine = KEYS.c.id == key_id
+    connection.execute(KEYS.update().where(mine, KEYS.c.revoked_at.is_(None)).values(revoked_at=now))
+    return _to_key(connection.execute(sa.select(KEYS).where(mine)).one())
+
+
+def write_secret(connection: Connection, info: SecretInfo, sealed: str) -> None:
+    """Keep a secret in place of the one that had its name."""
+    delete_secret(connection, info.project_id, info.name)
+    connection.execute(
+        SECRETS.insert().values(
+            project_id=info.project_id,
+            name=info.name,
+            sealed=sealed,
+            updated_at=info.updated_at,
+            updated_by=info.updated_by,
+        )
+    )
+
+
+def read_secrets(connection: Connection, project_id: ProjectId) -> tuple[SecretInfo, ...]:
+    """Return what may be shown of a project's secrets, by name."""
+    query = sa.select(SECRETS).where(SECRETS.c.project_id == project_id).order_by(SECRETS.c.name)
+    return tuple(_to_secret(row) for row in connection.execute(query))
+
+
+def sealed_secrets(connection: Connection, project_id: ProjectId, names: Iterable[str]) -> dict[str, str]:
+    """Return those of a project's secrets that are there, still encrypted."""
+    query = sa.select(SECRETS.c.name, SECRETS.c.sealed).where(
+        SECRETS.c.project_id == project_id, SECRETS.c.name.in_(list(names))
+    )
+    return {row.name: row.sealed for row in connection.execute(query)}
+
+
+def delete_secret(connection: Connection, project_id: ProjectId, name: str) -> None:
+    """Forget a secret."""
+    connection.execute(SECRETS.delete().where(SECRETS.c.project_id == project_id, SECRETS.c.name == name))
+
+
+def read_audit(connection: Connection, before: int | None, limit: int) -> tuple[AuditEntry, ...]:
+    """Return lines of the audit log below number *before*, newest first."""
+    query = sa.select(audit.LOG).order_by(audit.LOG.c.seq.desc()).limit(limit)
+    if before is not None:
+        query = query.where(audit.LOG.c.seq < before)
+    return tuple(_to_audit(row) for row in connection.execute(query))
+
+
+def _holder(connection: Connection, key: AnyRow) -> Principal:
     """Return who holds a key, with every membership."""
     user = connection.execute(sa.select(USERS).where(USERS.c.id == key.user_id)).one()
     memberships = connection.execute(sa.select(MEMBERS).where(MEMBERS.c.user_id == key.user_id))
@@ -85,12 +247,12 @@ def principal_of(connection: Connection, key: AnyRow) -> Principal:
     )
 
 
-def to_project(row: AnyRow) -> Project:
+def _to_project(row: AnyRow) -> Project:
     """Return the project of a row."""
     return Project(id=ProjectId(row.id), created_at=row.created_at)
 
 
-def to_key(row: AnyRow, user: str = "") -> Key:
+def _to_key(row: AnyRow, user: str = "") -> Key:
     """Return the key of a row, without its digest."""
     return Key(
         id=row.id,
@@ -104,12 +266,12 @@ def to_key(row: AnyRow, user: str = "") -> Key:
     )
 
 
-def to_member(row: AnyRow) -> Member:
+def _to_member(row: AnyRow) -> Member:
     """Return the member of a row that joins user and membership."""
     return Member(user_id=UserId(row.user_id), name=row.name, role=Role(row.role))
 
 
-def to_secret(row: AnyRow) -> SecretInfo:
+def _to_secret(row: AnyRow) -> SecretInfo:
     """Return what may be shown of a secret."""
     return SecretInfo(
         name=row.name,
@@ -119,7 +281,7 @@ def to_secret(row: AnyRow) -> SecretInfo:
     )
 
 
-def to_audit(row: AnyRow) -> AuditEntry:
+def _to_audit(row: AnyRow) -> AuditEntry:
     """Return the audit entry of a row."""
     return AuditEntry(
         seq=row.seq,

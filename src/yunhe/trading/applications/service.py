@@ -17,13 +17,13 @@ from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 from yunhe.trading.accounts.interface import Accounts
-from yunhe.trading.accounts.model import Action, Principal
+from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications import store
 from yunhe.trading.applications.model import Submission, archive_id, archive_scope
 from yunhe.trading.demand.deconstruct import image_name, mount_paths, timeout_s
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
-from yunhe.trading.demand.parse import check_task
+from yunhe.trading.demand.parse import not_runnable
 
 BATCH_LIMIT = 1000
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
@@ -55,7 +55,6 @@ class ApplicationService:
         """Accept all or none."""
         _check_batch(submissions, idempotency_key)
         for project_id in {submission.project_id for submission in submissions}:
-            await self._accounts.authorize(who, Action.RUN, project_id, "submit")
             await self._accounts.require_project(project_id)
         digest = hashlib.sha256(msgspec.json.encode(submissions)).hexdigest()
         known = await self._known(who, idempotency_key, digest) if idempotency_key else ()
@@ -70,8 +69,8 @@ class ApplicationService:
                 uses_reserve=False,
             )
             failpoint("submit-after-key")
-            if kept != ids:
-                orders = await self._orders(who, submissions, kept)
+            if kept != ids:  # the same submission came twice at once: its jobs have the IDs of the other
+                orders = tuple(_with_id(order, job_id) for order, job_id in zip(orders, kept, strict=True))
         return await self._orchestration.submit(orders)
 
     async def _known(self, who: Principal, key: str, digest: str) -> tuple[Job, ...]:
@@ -85,21 +84,16 @@ class ApplicationService:
         page = await self._orchestration.jobs(JobFilter(ids=tuple(kept), limit=len(kept)))
         return tuple(sorted(page.jobs, key=lambda job: kept.index(job.id)))
 
-    async def plan(self, who: Principal, project_id: ProjectId, task: Task) -> Plan:
+    async def plan(self, project_id: ProjectId, task: Task) -> Plan:
         """Return where the task would go now."""
-        await self._accounts.authorize(who, Action.SEE, project_id, "plan")
-        check_task(task, plan=True)
         if task.components:
             graph = await self._demands.deconstruct_graph(task, project_id)
             return await self._orchestration.plan_graph(graph)
         demand = await self._demands.deconstruct(task, JobId(""), project_id)
         return await self._orchestration.plan(demand)
 
-    async def upload(
-        self, who: Principal, project_id: ProjectId, digest: str, chunks: AsyncIterator[bytes]
-    ) -> BlobId:
+    async def upload(self, project_id: ProjectId, digest: str, chunks: AsyncIterator[bytes]) -> BlobId:
         """Keep an archive to mount later."""
-        await self._accounts.authorize(who, Action.RUN, project_id, "upload")
         await self._accounts.require_project(project_id)
         _check_digest(digest)
         by, now = audit.actor(), self._clock()
@@ -110,9 +104,8 @@ class ApplicationService:
             also=lambda c: audit.append(c, by, now, "upload", digest, project_id=project_id),
         )
 
-    async def has_upload(self, who: Principal, project_id: ProjectId, digest: str) -> bool:
+    async def has_upload(self, project_id: ProjectId, digest: str) -> bool:
         """Return whether the project uploaded this archive already."""
-        await self._accounts.authorize(who, Action.RUN, project_id, "upload")
         _check_digest(digest)
         return await self._blobs.size_bytes(archive_id(project_id, digest)) is not None
 
@@ -187,17 +180,22 @@ def _check_batch(submissions: tuple[Submission, ...], idempotency_key: str) -> N
     if idempotency_key and _KEY.fullmatch(idempotency_key) is None:
         problems.append(FieldProblem("Idempotency-Key", "must be 1 to 128 visible characters"))
     for number, submission in enumerate(submissions[:BATCH_LIMIT]):
-        try:
-            check_task(submission.task)
-        except InvalidInputError as error:
-            where = f"submissions[{number}]." if len(submissions) > 1 else ""
-            problems += [msgspec.structs.replace(p, field=where + p.field) for p in error.fields]
+        where = f"submissions[{number}]." if len(submissions) > 1 else ""
+        problems += [
+            msgspec.structs.replace(problem, field=where + problem.field)
+            for problem in not_runnable(submission.task)
+        ]
     if problems:
         raise InvalidInputError(
             f"The submission has {len(problems)} problem{'s' if len(problems) > 1 else ''}; nothing was accepted.",
             remedy="Mend the fields named and submit again.",
             fields=tuple(problems),
         )
+
+
+def _with_id(order: JobOrder, job_id: JobId) -> JobOrder:
+    demand = msgspec.structs.replace(order.demand, job_id=job_id)
+    return msgspec.structs.replace(order, demand=demand)
 
 
 def _check_digest(digest: str) -> None:

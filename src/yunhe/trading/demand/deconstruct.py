@@ -8,15 +8,13 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Alternative, Demand, Domain, GraphDemand, Part, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec, Task
-from yunhe.trading.demand.parse import check_task
 
 DEFAULT_CPU_MILLIS = 1000
 DEFAULT_MEMORY_MIB = 1024
 
 
 def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
-    """Return the demand of *task*, or raise ``InvalidInputError`` with every problem it has."""
-    check_task(task, plan=True)
+    """Return the demand of a task that was parsed."""
     spec = task.resources
     wishes = tuple(_over(spec, choice) for choice in spec.ordered or spec.any_of) or (spec,)
     demand = _demand(task, wishes, job_id, project_id)
@@ -29,8 +27,7 @@ def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
 
 
 def deconstruct_graph(task: Task, project_id: ProjectId) -> GraphDemand:
-    """Return the demand of a task with components, or raise ``InvalidInputError`` with every problem it has."""
-    check_task(task, plan=True)
+    """Return the demand of a task with components that was parsed."""
     return GraphDemand(
         parts=tuple(
             Part(part.name, _demand(task, (_over(task.resources, part.resources),), JobId(""), project_id))

@@ -4,9 +4,12 @@ import msgspec
 
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
-from yunhe.scheduling.decision.model import Policy
+from yunhe.scheduling.decision.model import (
+    Policy,
+    ScoreTerm,
+)
 
-SCORE_TERMS = ("cost_per_hour", "distance_km")
+SCORE_TERMS = (ScoreTerm.COST_PER_HOUR, ScoreTerm.DISTANCE_KM)
 """What ``weights`` may weigh: the terms decisions are scored by."""
 
 

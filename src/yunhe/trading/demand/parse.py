@@ -1,23 +1,29 @@
 """YAML or a plain document → a Task, with everything that is wrong said at once.
 
-One path for every door: a file, an API body and a Task that came over the wire are all read as plain documents,
-field by field. A reader that finds a fault notes it and returns a harmless value, so that the others still speak.
+A task is read once where it comes in, by the CLI from a file and by the API from a body, field by field; from there
+on it is a value that holds. A reader that finds a fault notes it and returns a harmless value, so that the others
+still speak.
 """
 
 import re
 from typing import Any, cast
 
-import msgspec
-
 from yunhe.kernel.documents import kind_of
-from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level, parse_place
 from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import SCORE_TERMS, Task
-from yunhe.trading.demand.part_fields import check_parts, components, links, members, service
-from yunhe.trading.demand.planned import TASK_FIELDS
+from yunhe.trading.demand.part_fields import (
+    check_parts,
+    components,
+    links,
+    members,
+    planned_only,
+    service,
+)
+from yunhe.trading.demand.planned import PLAN_ONLY, TASK_FIELDS
 from yunhe.trading.demand.reader import (
     Document,
     Reader,
@@ -27,7 +33,7 @@ from yunhe.trading.demand.reader import (
 )
 from yunhe.trading.demand.resource_fields import resources
 
-__all__ = ["Document", "check_task", "parse_task", "parse_yaml", "read_yaml"]
+__all__ = ["Document", "not_runnable", "parse_task", "parse_yaml", "read_yaml"]
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 IMAGE = re.compile(r"[A-Za-z0-9](?!.*//)[A-Za-z0-9./:@_-]{0,999}")
@@ -62,10 +68,13 @@ def parse_task(document: object, *, plan: bool = False) -> Task:
     return Task(**cast("dict[str, Any]", known))
 
 
-def check_task(task: Task, *, plan: bool = False) -> Task:
-    """Return *task* unchanged if all of it holds; a Task that came over the wire has only its types checked."""
-    parse_task(msgspec.to_builtins(task), plan=plan)
-    return task
+def not_runnable(task: Task) -> tuple[FieldProblem, ...]:
+    """Return what a task that may be planned says that cannot be run yet, field by field."""
+    return tuple(
+        FieldProblem(name, planned_only(name))
+        for name, field in PLAN_ONLY.items()
+        if getattr(task, name) != field.neutral
+    )
 
 
 def _script(reader: Reader, field: str, value: object) -> str:

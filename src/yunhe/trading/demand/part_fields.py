@@ -40,12 +40,16 @@ def links(reader: Reader, field: str, value: object) -> tuple[LinkSpec, ...]:
     return _items(reader, field, value, MOST_LINKS, _link)
 
 
+def planned_only(field: str) -> str:
+    """Say that a field cannot be run, and what to write instead."""
+    return f"is planned only: yunhe plan decides and explains it; to run it, {PLAN_ONLY[field].instead}"
+
+
 def check_parts(reader: Reader, known: dict[str, object], *, plan: bool) -> None:
     """Note what the fields of parts do not agree on, and, where the task is to *run*, that they are planned only."""
     said = [name for name in PLAN_ONLY if known.get(name, PLAN_ONLY[name].neutral) != PLAN_ONLY[name].neutral]
     for name in () if plan else said:
-        note = f"is planned only: yunhe plan decides and explains it; to run it, {PLAN_ONLY[name].instead}"
-        reader.note(name, note)
+        reader.note(name, planned_only(name))
     ways = [name for name in said if name != "links"]
     if len(ways) > 1:
         reader.note(ways[1], f"does not go with {ways[0]}; keep one")

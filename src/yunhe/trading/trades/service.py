@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import anyio
 import msgspec
-from sqlalchemy.engine import Connection
 
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.ids import PoolId, ProjectId
@@ -14,11 +13,11 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs.events import ALLOCATION_METERED, AllocationMetered
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage import audit, outbox
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.trading.trades import store
 from yunhe.trading.trades.bill import began_at, bill
 from yunhe.trading.trades.chain import masked, sealed
-from yunhe.trading.trades.costs import report
+from yunhe.trading.trades.costs_store import report
 from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine, PriceList
 from yunhe.trading.trades.price import tier_prices
 

@@ -113,7 +113,7 @@ async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
             assert pool.state is PoolState.CONNECTING
             assert pool.nodes == ()
             plan = await s.platform.applications.plan(
-                s.who, (await s.platform.accounts.projects(s.who))[0].id, Task(run="true")
+                (await s.platform.accounts.projects(s.who))[0].id, Task(run="true")
             )
             assert isinstance(plan, Waiting)
         assert sent
@@ -121,7 +121,7 @@ async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
         assert pool.state is PoolState.READY
         assert pool.isolation == ("per-project" if user == "root" else "one-project")
         plan = await s.platform.applications.plan(
-            s.who, (await s.platform.accounts.projects(s.who))[0].id, Task(run="true")
+            (await s.platform.accounts.projects(s.who))[0].id, Task(run="true")
         )
         assert isinstance(plan, Placed)
         job = await finished(s.platform, await s.submit("echo over ssh"))

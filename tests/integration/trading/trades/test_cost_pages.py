@@ -16,7 +16,7 @@ from yunhe.storage.migrate import migrate
 from yunhe.trading.trades import store
 from yunhe.trading.trades.bill import bill
 from yunhe.trading.trades.chain import sealed, verify
-from yunhe.trading.trades.costs import report
+from yunhe.trading.trades.costs_store import report
 from yunhe.trading.trades.model import Balance, CostQuery, CostReport, PriceList
 from yunhe.trading.trades.price import tier_prices
 

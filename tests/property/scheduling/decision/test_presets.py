@@ -13,7 +13,7 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.decide import cost_per_hour_micros, decide
-from yunhe.scheduling.decision.model import Alternative, Decision, Demand, Placed, Policy
+from yunhe.scheduling.decision.model import Alternative, Decision, Demand, Placed, Policy, ScoreTerm
 from yunhe.scheduling.decision.network.reach import RTT_MS_PER_KM
 from yunhe.scheduling.decision.score.terms import TERMS
 from yunhe.scheduling.perception.snapshot import NodeFacts, PoolFacts, Snapshot, build_snapshot
@@ -132,9 +132,12 @@ def test_balanced_is_on_the_pareto_front_and_follows_the_weights(
         assert not (better_or_equal and strictly)
     # What a unit of each term is worth is the product's to say; how much it counts is the caller's.
     total = {
-        i: cost * TERMS["cost_per_hour"].worth * world.cost(i) / 1e6
-        + distance * TERMS["distance_km"].worth * world.distance(i)
-        + TERMS["latency_ms"].worth * TERMS["latency_ms"].weight * world.distance(i) * RTT_MS_PER_KM
+        i: cost * TERMS[ScoreTerm.COST_PER_HOUR].worth * world.cost(i) / 1e6
+        + distance * TERMS[ScoreTerm.DISTANCE_KM].worth * world.distance(i)
+        + TERMS[ScoreTerm.LATENCY_MS].worth
+        * TERMS[ScoreTerm.LATENCY_MS].weight
+        * world.distance(i)
+        * RTT_MS_PER_KM
         for i in world.feasible()
     }
     assert total[best] == pytest.approx(min(total.values()))

@@ -9,6 +9,7 @@ from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Observation, Observed, Phase
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.scheduling.orchestration.jobs import watcher as watcher_module
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
 
 pytestmark = pytest.mark.anyio
@@ -86,3 +87,68 @@ async def test_what_was_last_seen_on_a_pool_is_forgotten_when_the_pool_is_remove
         assert poked == ["a", "a"]
         watcher.unwant(LAB)
         tasks.cancel_scope.cancel()
+
+
+class PoolOfChanges:
+    """Answers each look with the next observation, and remembers what it was asked; the last answer never comes."""
+
+    def __init__(self, *answers: Observation) -> None:
+        self._answers = list(answers)
+        self.asked: list[int] = []
+
+    async def observe(self, pool_id: PoolId, *, beyond: int, wait_s: float) -> Observation:
+        self.asked.append(beyond)
+        if not self._answers:
+            await anyio.sleep_forever()
+        return self._answers.pop(0)
+
+
+def in_phase(name: str, phase: Phase) -> Observed:
+    return Observed(allocation_id=AllocationId(name), phase=phase, token=1)
+
+
+async def watched(
+    pool: PoolOfChanges, *, looks: int
+) -> tuple[dict[str, Observed | None], list[AllocationId]]:
+    """Return what a watcher has seen of a, b and c after so many answered looks, and whom it poked."""
+    poked: list[AllocationId] = []
+    watcher = Watcher(cast("Pools", cast("Any", pool)), poked.append)
+    seen: dict[str, Observed | None] = {}
+    async with anyio.create_task_group() as tasks:
+        watcher.want(tasks, LAB)
+        with anyio.fail_after(5):
+            while len(pool.asked) <= looks:
+                await anyio.sleep(0.001)
+        seen = {name: watcher.seen(LAB, AllocationId(name)) for name in "abc"}
+        tasks.cancel_scope.cancel()
+    return seen, poked
+
+
+async def test_changes_are_folded_into_what_was_seen_and_wake_only_whom_they_concern() -> None:
+    everything = Observation(version=5, allocations=tuple(in_phase(name, Phase.RUNNING) for name in "abc"))
+    change = Observation(
+        version=7, since=5, allocations=(in_phase("b", Phase.EXITED),), gone=(AllocationId("c"),)
+    )
+    pool = PoolOfChanges(everything, change)
+    seen, poked = await watched(pool, looks=2)
+    assert pool.asked == [-1, 5, 7]
+    assert seen == {"a": in_phase("a", Phase.RUNNING), "b": in_phase("b", Phase.EXITED), "c": None}
+    assert sorted(poked[:3]) == ["a", "b", "c"]
+    assert sorted(poked[3:]) == ["b", "c"]
+
+
+async def test_changes_after_a_later_version_than_asked_for_are_not_folded_but_all_is_asked_for() -> None:
+    everything = Observation(version=5, allocations=(in_phase("a", Phase.RUNNING),))
+    gap = Observation(version=9, since=8, allocations=(in_phase("b", Phase.RUNNING),))
+    pool = PoolOfChanges(everything, gap)
+    seen, _ = await watched(pool, looks=2)
+    assert pool.asked == [-1, 5, -1]
+    assert seen == {"a": in_phase("a", Phase.RUNNING), "b": None, "c": None}
+
+
+async def test_everything_is_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher_module, "RESYNC_S", 0.0)
+    everything = Observation(version=5, allocations=(in_phase("a", Phase.RUNNING),))
+    pool = PoolOfChanges(everything, everything)
+    await watched(pool, looks=2)
+    assert pool.asked == [-1, -1, -1]

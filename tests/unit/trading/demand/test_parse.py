@@ -8,7 +8,7 @@ from yunhe.kernel.money import Tier
 from yunhe.scheduling.decision.decide import DEFAULT_WEIGHTS
 from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
-from yunhe.trading.demand.parse import check_task, parse_task, parse_yaml
+from yunhe.trading.demand.parse import parse_task, parse_yaml
 
 
 def problems_of(document: object) -> dict[str, str]:
@@ -210,7 +210,7 @@ def test_a_bomb_of_aliases_is_refused_in_little_text() -> None:
 def test_a_task_from_the_wire_is_judged_like_a_file() -> None:
     task = msgspec.convert({"run": "true", "resources": {"cpus": "lots"}}, Task)
     with pytest.raises(InvalidInputError):
-        check_task(task)
+        parse_task(msgspec.json.decode(msgspec.json.encode(task)))
 
 
 def test_the_terms_that_can_be_weighed_are_those_decisions_use() -> None:

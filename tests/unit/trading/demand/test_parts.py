@@ -11,7 +11,7 @@ from yunhe.scheduling.decision.model import Domain, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.deconstruct import deconstruct, deconstruct_graph
 from yunhe.trading.demand.model import ComponentSpec, LinkSpec, ResourceSpec, ServiceSpec, Task
-from yunhe.trading.demand.parse import check_task, parse_task, parse_yaml
+from yunhe.trading.demand.parse import not_runnable, parse_task, parse_yaml
 
 JOB, PROJECT = JobId("job_1"), ProjectId("p")
 GRAPH = """
@@ -45,9 +45,9 @@ PLANNED: list[dict[str, Any]] = [
 def test_what_is_planned_only_is_accepted_to_plan_and_refused_to_run(document: dict[str, Any]) -> None:
     (field,) = document
     task = parse_task({"run": "true", **document}, plan=True)
-    assert check_task(msgspec.json.decode(msgspec.json.encode(task), type=Task), plan=True) == task
-    with pytest.raises(InvalidInputError):
-        check_task(task)
+    assert parse_task(msgspec.json.decode(msgspec.json.encode(task)), plan=True) == task
+    assert [problem.field for problem in not_runnable(task)] == [field]
+    assert not not_runnable(Task(run="true"))
     found = problems_of({**document, "retries": -1}, plan=False)
     assert set(found) == {field, "retries"}, "the refusal hides no other fault"
     assert "is planned only: yunhe plan decides and explains it; to run it, " in found[field]

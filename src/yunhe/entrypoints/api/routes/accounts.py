@@ -1,4 +1,4 @@
-"""Projects, members, secrets, keys and the audit log; accounts authorizes and audits these itself."""
+"""Projects, members, secrets, keys and the audit log."""
 
 from typing import Annotated
 
@@ -17,7 +17,16 @@ from yunhe.entrypoints.wire import (
     SecretValue,
 )
 from yunhe.kernel.ids import ProjectId
-from yunhe.trading.accounts.model import AuditPage, Key, Member, NewKey, Principal, Project, SecretInfo
+from yunhe.trading.accounts.model import (
+    Action,
+    AuditPage,
+    Key,
+    Member,
+    NewKey,
+    Principal,
+    Project,
+    SecretInfo,
+)
 
 
 @get("/me")
@@ -35,12 +44,14 @@ async def projects(caller: TheCaller) -> Projects:
 @post("/projects")
 async def create_project(data: JSONBody[NewProject], caller: TheCaller) -> Project:
     """Make a project; one that exists is returned as it is."""
+    await caller.authorize_everywhere(Action.MEMBERS, data.id)
     return await caller.platform.accounts.create_project(caller.who, data.id)
 
 
 @get("/projects/{project:str}/members")
 async def members(project: FromPath[str], caller: TheCaller) -> Members:
     """List who belongs to a project."""
+    await caller.authorize(Action.SEE, ProjectId(project), project)
     return Members(await caller.platform.accounts.members(caller.who, ProjectId(project)))
 
 
@@ -49,18 +60,21 @@ async def set_member(
     project: FromPath[str], user: FromPath[str], data: JSONBody[NewRole], caller: TheCaller
 ) -> Member:
     """Give a user, made when new, a role in a project."""
+    await caller.authorize(Action.MEMBERS, ProjectId(project), user)
     return await caller.platform.accounts.set_member(caller.who, ProjectId(project), user, data.role)
 
 
 @delete("/projects/{project:str}/members/{user:str}")
 async def remove_member(project: FromPath[str], user: FromPath[str], caller: TheCaller) -> None:
     """Take a user out of a project."""
+    await caller.authorize(Action.MEMBERS, ProjectId(project), user)
     await caller.platform.accounts.remove_member(caller.who, ProjectId(project), user)
 
 
 @get("/projects/{project:str}/secrets")
 async def secrets(project: FromPath[str], caller: TheCaller) -> Secrets:
     """List the names of a project's secrets; their values never come out."""
+    await caller.authorize(Action.SEE, ProjectId(project), "secrets")
     return Secrets(await caller.platform.accounts.secrets(caller.who, ProjectId(project)))
 
 
@@ -69,12 +83,14 @@ async def set_secret(
     project: FromPath[str], name: FromPath[str], data: JSONBody[SecretValue], caller: TheCaller
 ) -> SecretInfo:
     """Keep a secret, encrypted."""
+    await caller.authorize(Action.SECRETS, ProjectId(project), name)
     return await caller.platform.accounts.set_secret(caller.who, ProjectId(project), name, data.value)
 
 
 @delete("/projects/{project:str}/secrets/{name:str}")
 async def delete_secret(project: FromPath[str], name: FromPath[str], caller: TheCaller) -> None:
     """Forget a secret."""
+    await caller.authorize(Action.SECRETS, ProjectId(project), name)
     await caller.platform.accounts.delete_secret(caller.who, ProjectId(project), name)
 
 
@@ -87,6 +103,8 @@ async def keys(caller: TheCaller) -> Keys:
 @post("/keys")
 async def create_key(data: JSONBody[KeyWish], caller: TheCaller) -> NewKey:
     """Make a key; its text is in this answer and never shown again."""
+    if data.user not in ("", caller.who.name):
+        await caller.authorize_everywhere(Action.MEMBERS, data.user)
     return await caller.platform.accounts.create_key(
         caller.who, data.name, user=data.user, expires_in_s=data.expires_in_s
     )
@@ -105,6 +123,7 @@ async def audit(
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 50,
 ) -> AuditPage:
     """List who did, or was refused, what and when; newest first."""
+    await caller.authorize_everywhere(Action.AUDIT, "audit")
     return await caller.platform.accounts.audit(caller.who, cursor=cursor, limit=limit)
 
 

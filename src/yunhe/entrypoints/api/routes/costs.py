@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 
 from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun
+from yunhe.kernel.ids import ProjectId
 from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine
 
 _LINES_AT_ONCE = 256
@@ -44,7 +45,9 @@ async def cost(  # noqa: PLR0913 - one for each parameter of the query
     return await caller.platform.trades.costs(
         CostQuery(
             by=by.value,
-            projects=await caller.projects(project),
+            projects=await caller.projects(project)
+            if found is None
+            else (ProjectId(project) or found.project_id,),
             job_id=found.id if found else None,
             since=since,
             until=until,

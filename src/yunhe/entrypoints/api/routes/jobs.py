@@ -24,7 +24,7 @@ PageSize = Annotated[int, QueryParameter(ge=1, le=500)]
 async def plan(data: JSONBody[Submission], caller: TheCaller) -> Plan:
     """Say where a task would go now and why; nothing is promised or kept."""
     await caller.authorize(Action.SEE, data.project_id, data.task.name)
-    return await caller.platform.applications.plan(caller.who, data.project_id, data.task)
+    return await caller.platform.applications.plan(data.project_id, data.task)
 
 
 @post("/jobs")

@@ -19,7 +19,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 async def has_upload(project: FromPath[str], sha256: FromPath[str], caller: TheCaller) -> Response[None]:
     """Answer 200 with the archive's ``Yunhe-Blob-Id`` when the project has it already, else 404."""
     await caller.authorize(Action.RUN, ProjectId(project), "upload")
-    known = await caller.platform.applications.has_upload(caller.who, ProjectId(project), _digest(sha256))
+    known = await caller.platform.applications.has_upload(ProjectId(project), _digest(sha256))
     if not known:
         return Response(None, status_code=404)
     return Response(None, headers={"Yunhe-Blob-Id": archive_id(ProjectId(project), sha256)})
@@ -30,11 +30,9 @@ async def upload(
     project: FromPath[str], sha256: FromPath[str], caller: TheCaller, request: ApiRequest
 ) -> Uploaded:
     """Keep a gzip-compressed tar to mount later; the body is checked against the SHA-256 in the path."""
-    digest = _digest(sha256)
     await caller.authorize(Action.RUN, ProjectId(project), "upload")
-    return Uploaded(
-        await caller.platform.applications.upload(caller.who, ProjectId(project), digest, request.stream())
-    )
+    digest = _digest(sha256)
+    return Uploaded(await caller.platform.applications.upload(ProjectId(project), digest, request.stream()))
 
 
 def _digest(text: str) -> str:

@@ -21,6 +21,8 @@ from yunhe.scheduling.decision.model import (
     Placed,
     Plan,
     Rejection,
+    Rule,
+    ScoreTerm,
 )
 
 Pools = Mapping[PoolId, Pool]
@@ -51,13 +53,13 @@ def considered(decision: Decision, pools: Pools, *, every: bool = False) -> Rend
     return Group(*parts, *_reasons(decision.rejected))
 
 
-_BETTER_AND_WORSE: dict[str, tuple[Callable[[float], str], str, str]] = {
-    "cost_per_hour": (lambda price: f"{show_money(round(price * MICROS))}/h", "cheaper", "dearer"),
-    "wait_s": (show_duration, "sooner", "later"),
-    "run_s": (show_duration, "faster", "slower"),
-    "data_s": (show_duration, "less to move data", "more to move data"),
-    "distance_km": (lambda km: f"{km:,.0f} km", "nearer", "farther"),
-    "carbon_g": (lambda carbon: f"{carbon:,.0f} g", "less carbon", "more carbon"),
+_BETTER_AND_WORSE: dict[ScoreTerm, tuple[Callable[[float], str], str, str]] = {
+    ScoreTerm.COST_PER_HOUR: (lambda price: f"{show_money(round(price * MICROS))}/h", "cheaper", "dearer"),
+    ScoreTerm.WAIT_S: (show_duration, "sooner", "later"),
+    ScoreTerm.RUN_S: (show_duration, "faster", "slower"),
+    ScoreTerm.DATA_S: (show_duration, "less to move data", "more to move data"),
+    ScoreTerm.DISTANCE_KM: (lambda km: f"{km:,.0f} km", "nearer", "farther"),
+    ScoreTerm.CARBON_G: (lambda carbon: f"{carbon:,.0f} g", "less carbon", "more carbon"),
 }
 """Each term that is compared in words: how an amount of it is written, and what less and more of it are called."""
 
@@ -79,24 +81,24 @@ def why_first(decision: Placed) -> Text | None:
     return Text(f"{best}: {', '.join(differences)} than {second.pool_name}, the next")
 
 
-REASONS = {
-    "roomy": "no room",
-    "accepting": "no new work taken",
-    "named": "not among the pools asked for",
-    "fresh": "just failed there",
-    "serving": "for another project",
-    "resident": "outside the regions that data may not leave",
-    "level": "at another level than asked for",
-    "tolerated": "kept for others by a taint",
-    "able": "its engine cannot",
-    "together": "does not agree with what runs there",
-    "architecture": "another architecture",
-    "labelled": "not labelled as asked for",
-    "affordable": "over the budget",
-    "timely": "too late for the deadline",
-    "reliable": "not reliable enough",
-    "reachable": "too far from its users",
-    "linked": "no network path with enough left",
+REASONS: dict[str, str] = {
+    Rule.ROOMY: "no room",
+    Rule.ACCEPTING: "no new work taken",
+    Rule.NAMED: "not among the pools asked for",
+    Rule.FRESH: "just failed there",
+    Rule.SERVING: "for another project",
+    Rule.RESIDENT: "outside the regions that data may not leave",
+    Rule.LEVEL: "at another level than asked for",
+    Rule.TOLERATED: "kept for others by a taint",
+    Rule.ABLE: "its engine cannot",
+    Rule.TOGETHER: "does not agree with what runs there",
+    Rule.ARCHITECTURE: "another architecture",
+    Rule.LABELLED: "not labelled as asked for",
+    Rule.AFFORDABLE: "over the budget",
+    Rule.TIMELY: "too late for the deadline",
+    Rule.RELIABLE: "not reliable enough",
+    Rule.REACHABLE: "too far from its users",
+    Rule.LINKED: "no network path with enough left",
 }
 
 
@@ -172,14 +174,14 @@ def _digits(fitting: Sequence[Candidate]) -> int:
 
 
 def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool, digits: int) -> _Row:
-    away = candidate.terms.get("distance_km")
+    away = candidate.terms.get(ScoreTerm.DISTANCE_KM)
     return {
         "": CHOSEN if chosen else " ",
         "POOL": candidate.pool_name,
         "WHERE": where(pools.get(candidate.pool_id)),
         "FITS": "yes",
         "STARTS": "now",
-        "COST/h": cost_per_hour(candidate.terms.get("cost_per_hour")),
+        "COST/h": cost_per_hour(candidate.terms.get(ScoreTerm.COST_PER_HOUR)),
         "DISTANCE": "" if away is None else f"{away:,.0f} km",
         "SCORE": f"{candidate.score:.{digits}f}",
     }

@@ -440,14 +440,16 @@ class ReleaseRequest(_message.Message):
     def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., allocation_id: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
 
 class ObserveRequest(_message.Message):
-    __slots__ = ("target", "beyond", "wait_s")
+    __slots__ = ("target", "beyond", "wait_s", "changes")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     BEYOND_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     target: Target
     beyond: int
     wait_s: float
-    def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., beyond: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    changes: bool
+    def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., beyond: _Optional[int] = ..., wait_s: _Optional[float] = ..., changes: _Optional[bool] = ...) -> None: ...
 
 class Meters(_message.Message):
     __slots__ = ("wall_ms", "cpu_us", "memory_mib_ms", "memory_peak_mib", "read_bytes", "written_bytes", "received_bytes", "sent_bytes", "gap_ms")
@@ -502,14 +504,18 @@ class Observed(_message.Message):
     def __init__(self, allocation_id: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., token: _Optional[int] = ..., node_id: _Optional[str] = ..., step: _Optional[str] = ..., exit_code: _Optional[int] = ..., ending: _Optional[_Union[Ending, str]] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., detail: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., meters: _Optional[_Union[Meters, _Mapping]] = ..., log_bytes: _Optional[int] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("version", "allocations", "notices")
+    __slots__ = ("version", "allocations", "notices", "since", "gone")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     version: int
     allocations: _containers.RepeatedCompositeFieldContainer[Observed]
     notices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Observed, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
+    since: int
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Observed, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., gone: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReadLogsRequest(_message.Message):
     __slots__ = ("target", "allocation_id", "offset", "follow")

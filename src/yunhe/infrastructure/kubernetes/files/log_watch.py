@@ -41,7 +41,7 @@ class LogWatch:
 class LogWatches:
     """One tap for each running allocation."""
 
-    def __init__(self, api: Api, group: TaskGroup, tell: Callable[[], None]) -> None:
+    def __init__(self, api: Api, group: TaskGroup, tell: Callable[[Key], None]) -> None:
         self._api = api
         self._group = group
         self._tell = tell
@@ -92,6 +92,6 @@ class LogWatches:
         async for data in read_log(self._api, key, marks, follow=follow):
             log_bytes += len(data)
             if tap.heard(marks, log_bytes):
-                self._tell()
+                self._tell(key)
         if tap.heard(marks, log_bytes):
-            self._tell()
+            self._tell(key)

@@ -204,17 +204,18 @@ class SlurmSite:
         while True:
             change = self._change
             await self._hear()
-            version, seen, notices = await self._aside(self._watch.look_all)
+            beyond = call.body.get("beyond", -1)
+            seen, told = await self._aside(self._watch.look_all, beyond if call.body.get("changes") else -1)
             left_s = until - time.monotonic()
-            if version != call.body.get("beyond", -1) or left_s <= 0:
+            if told["version"] != beyond or left_s <= 0:
                 break
             try:
-                await asyncio.wait_for(change.wait(), min(left_s, poll_s(len(seen))))
+                await asyncio.wait_for(change.wait(), min(left_s, poll_s(self._watch.count())))
             except asyncio.TimeoutError:
                 continue
         for start in range(0, len(seen), OBSERVED_PER_PART):
             await call.part({"allocations": seen[start : start + OBSERVED_PER_PART]})
-        await call.answer({"version": version, "notices": notices})
+        await call.answer(told)
 
     async def _hear(self) -> None:
         """Ask squeue if it is time to; it is not waited for if it takes long."""

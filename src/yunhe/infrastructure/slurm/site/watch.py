@@ -10,6 +10,7 @@ import time
 from typing import Any, Callable
 
 from yunhe.agent.protocol.refusals import Refusal
+from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import end_of_log
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START
@@ -90,7 +91,7 @@ class SlurmWatch:
         self._notices: list[str] = []
         self._standing: dict[str, tuple[Any, ...]] = {}
         # Versions of an earlier helper must not be met again: an observer would wait for what has already happened.
-        self._version = time.time_ns() // 1_000_000
+        self._changes = ChangeLog(time.time_ns() // 1_000_000)
 
     def notice(self, text: str) -> None:
         """Tell the operator, once."""
@@ -102,16 +103,26 @@ class SlurmWatch:
         with self._looking:
             self._ended.pop(name, None)
 
-    def look_all(self) -> tuple[int, list[dict[str, Any]], list[str]]:
-        """Return the version, every allocation still known, and what the operator should hear of."""
+    def look_all(self, beyond: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return what changed after *beyond*, or every allocation still known, and what else is told with it."""
         with self._looking:
-            seen = [body for body in map(self.look, self._ledger.names()) if body is not None]
-            standing = {body["allocation_id"]: tuple(body.get(key) for key in _STANDING) for body in seen}
-            if standing != self._standing:
-                self._standing = standing
-                self._version += 1
+            seen = {body["allocation_id"]: body for body in map(self.look, self._ledger.names()) if body}
+            standing = {name: tuple(body.get(key) for key in _STANDING) for name, body in seen.items()}
+            before, self._standing = self._standing, standing
+            for name, stands in standing.items():
+                if stands != before.get(name):
+                    self._changes.note(name)
+            for name in before.keys() - standing.keys():
+                self._changes.forget(name)
+            since = self._changes.after(beyond)
+            names, gone = (list(seen), []) if since is None else since
             now = [text for text in (self.queue.trouble, _low_on_disk(self._ledger.root)) if text]
-            return self._version, seen, [*self._notices, *now]
+            told = {"since": -1 if since is None else beyond, "gone": gone, "notices": [*self._notices, *now]}
+            return [seen[name] for name in names], {"version": self._changes.version, **told}
+
+    def count(self) -> int:
+        """Return how many allocations were known at the last look."""
+        return len(self._standing)
 
     def waits_for_slurm(self) -> bool:
         """Return whether there is anything that Slurm could tell of."""

@@ -26,7 +26,13 @@ from yunhe.scheduling.decision.filter.rules import (
     unlabelled,
     untolerated,
 )
-from yunhe.scheduling.decision.model import Affinity, Alternative, Demand
+from yunhe.scheduling.decision.model import (
+    Affinity,
+    Alternative,
+    Demand,
+    Rule,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.options import Option
 from yunhe.scheduling.decision.score.terms import term
 from yunhe.scheduling.perception.model import PoolFacts
@@ -100,26 +106,26 @@ def rule_changes(here: PoolAttempt) -> Recipe | None:
     return tuple([one for one in found if one is not None]) if None not in found else None
 
 
-def _allow(question: RuleInput, alternative: int, rule: str) -> Change | None:
+def _allow(question: RuleInput, alternative: int, rule: Rule) -> Change | None:
     demand, facts = question.demand, question.pool
     region = "" if facts.place is None else facts.place.region
     level = None if facts.place is None else facts.place.level
-    if rule == "named":
+    if rule == Rule.NAMED:
         return Change(rule, 0.3, f"allow pool {facts.name}", _naming(alternative, facts.name), "")
-    if rule == "tolerated":
+    if rule == Rule.TOLERATED:
         return tolerate(demand, facts.taints)
-    if rule == "level":
+    if rule == Rule.LEVEL:
         levels = () if level is None else (*demand.levels, level)
         return Change(
             rule, 0.5, f"allow {f'level {level}' if level else 'any level'}", changing(levels=levels)
         )
-    if rule == "able":
+    if rule == Rule.ABLE:
         lacks = lacking(demand, facts)
         powers = tuple([power for power in demand.powers if power not in lacks])
         return Change(rule, 0.6, f"do without {' and '.join(lacks)}", changing(powers=powers))
-    if rule == "resident":
+    if rule == Rule.RESIDENT:
         return allow_regions(demand, [region])
-    if rule == "together":
+    if rule == Rule.TOGETHER:
         return let_be(at_odds(question))
     return None
 
@@ -147,16 +153,16 @@ def tolerate(demand: Demand, taints: tuple[str, ...]) -> Change:
     def apply(demand: Demand) -> Demand:  # a pool and its nodes may each have some
         return msgspec.structs.replace(demand, tolerations=(*demand.tolerations, *missing))
 
-    return Change("tolerated", 0.4, words, apply)
+    return Change(Rule.TOLERATED, 0.4, words, apply)
 
 
 def allow_regions(demand: Demand, regions: list[str]) -> Change:
     """Say which regions to allow beside those that are; all, where it is not known which one it would be."""
     new = sorted(set(regions))
     if "" in new:
-        return Change("resident", 1.1, "allow any region", changing(residency=()))
+        return Change(Rule.RESIDENT, 1.1, "allow any region", changing(residency=()))
     words = f"allow region{'s' if len(new) > 1 else ''} {' and '.join(new)}"
-    return Change("resident", 0.9, words, changing(residency=(*demand.residency, *new)))
+    return Change(Rule.RESIDENT, 0.9, words, changing(residency=(*demand.residency, *new)))
 
 
 def let_be(affinities: list[Affinity]) -> Change:
@@ -169,7 +175,7 @@ def let_be(affinities: list[Affinity]) -> Change:
         kept = tuple([one for one in demand.affinity if one not in affinities])
         return msgspec.structs.replace(demand, affinity=kept)
 
-    return Change("together", 0.7, words, apply, parts=len(affinities))
+    return Change(Rule.TOGETHER, 0.7, words, apply, parts=len(affinities))
 
 
 # --- what kinds of node ask for
@@ -184,14 +190,14 @@ def _class_changes(demand: Demand, node_class: NodeClass) -> Iterator[Change]:
     if demand.isa and node_class.isa not in demand.isa:
         isa = (*demand.isa, node_class.isa) if node_class.isa else ()
         words = f"allow {node_class.isa or 'any architecture'}"
-        yield Change("architecture", 0.6, words, changing(isa=isa))
+        yield Change(Rule.ARCHITECTURE, 0.6, words, changing(isa=isa))
     if untolerated(node_class.taints, demand.tolerations) is not None:
         yield tolerate(demand, node_class.taints)
     missing = unlabelled(demand, node_class)
     if missing:
         where = tuple([wanted for wanted in demand.where if wanted not in missing])
         words = f"do without {' and '.join(missing)}"
-        yield Change("labelled", 0.5, words, changing(where=where), parts=len(missing))
+        yield Change(Rule.LABELLED, 0.5, words, changing(where=where), parts=len(missing))
 
 
 # --- limits
@@ -211,11 +217,11 @@ def values_in(option: Option, pool: int) -> LimitValues:
     """Return what the limits of a demand look at in one pool."""
     table = option.table
     return LimitValues(
-        float(term(table, "cost_per_hour")[pool]),
+        float(term(table, ScoreTerm.COST_PER_HOUR)[pool]),
         float(total_cost(table)[pool]),
         float(ready_after_s(table)[pool]),
-        1 - float(term(table, "risk")[pool]),
-        float(term(table, "latency_ms")[pool]),
+        1 - float(term(table, ScoreTerm.RISK)[pool]),
+        float(term(table, ScoreTerm.LATENCY_MS)[pool]),
     )
 
 
@@ -256,24 +262,24 @@ def _deadline(ready_s: float, taken_at: float) -> Change:
         later_s = later_s * 1.005 + 0.05
     words = f"a deadline {show_duration(later_s)} from now"
     deadline_at = taken_at + parse_duration_s(show_duration(later_s)) + 0.001
-    return Change("timely", 0.5 + ready_s / 1e9, words, changing(deadline_at=deadline_at), "")
+    return Change(Rule.TIMELY, 0.5 + ready_s / 1e9, words, changing(deadline_at=deadline_at), "")
 
 
 def _reliability(wanted: float, kept: float) -> Change:
     floor = math.floor(kept * 1e4 + 1e-6) / 1e4 if np.isfinite(kept) else 0.0
     if floor <= 0:
         lifted = changing(reliability_min=None)
-        return Change("reliable", 1.5, "no reliability asked for", lifted)
+        return Change(Rule.RELIABLE, 1.5, "no reliability asked for", lifted)
     words = f"a reliability of {floor * 100:.4g} %"
-    return Change("reliable", 0.5 + wanted - kept, words, changing(reliability_min=floor), "")
+    return Change(Rule.RELIABLE, 0.5 + wanted - kept, words, changing(reliability_min=floor), "")
 
 
 def _latency(most: float, latency_ms: float) -> Change:
     if not np.isfinite(latency_ms):
         lifted = changing(max_latency_ms=None)
-        return Change("reachable", 1.5, "any latency", lifted, "room at an unknown one")
+        return Change(Rule.REACHABLE, 1.5, "any latency", lifted, "room at an unknown one")
     ceiling = math.ceil(latency_ms - 1e-9)
     size = latency_ms / max(most, 1e-9) - 1
     return Change(
-        "reachable", size, f"a latency of {ceiling} ms", changing(max_latency_ms=float(ceiling)), ""
+        Rule.REACHABLE, size, f"a latency of {ceiling} ms", changing(max_latency_ms=float(ceiling)), ""
     )

@@ -25,7 +25,11 @@ from yunhe.scheduling.decision.advice.network_changes import LEFT_OUT, move_chan
 from yunhe.scheduling.decision.advice.room_changes import gang_changes, node_changes, pools_together
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.filter.rules import BoolArray
-from yunhe.scheduling.decision.model import Demand
+from yunhe.scheduling.decision.model import (
+    Demand,
+    Rule,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.score.terms import HOUR_S
 from yunhe.scheduling.perception.snapshot import Snapshot, matching_kinds
 
@@ -35,7 +39,7 @@ MOST_SURVEYED = 240
 """Where something moves each try surveys the way to every pool again: fewer tries over many pools."""
 NEAREST = 20
 """How many pools are looked at in detail; others only where these have nothing to offer."""
-NOT_THE_ASKERS = ("accepting", "fresh", "serving")
+NOT_THE_ASKERS = (Rule.ACCEPTING, Rule.FRESH, Rule.SERVING)
 MOST_TOGETHER = 12
 MOST_NAMED = 2
 MOST_DIVES = 6
@@ -217,7 +221,7 @@ def _in_pool(here: PoolAttempt) -> Iterator[Recipe]:
     if rules is None:
         return
     limits = limit_changes(here.demand, values_in(here.option, here.pool), here.cycle.snapshot.taken_at)
-    moves = move_changes(here) if not any(change.what == "resident" for change in rules) else [()]
+    moves = move_changes(here) if not any(change.what == Rule.RESIDENT for change in rules) else [()]
     for less in node_changes(here):
         raised = () if any(change.what.startswith(LESS_COSTS_LESS) for change in less) else limits
         for move in moves:
@@ -226,7 +230,7 @@ def _in_pool(here: PoolAttempt) -> Iterator[Recipe]:
 
 def _merged(recipe: Recipe) -> Recipe:
     """Return a recipe in which what pool and nodes both ask for is said once."""
-    tolerated = [change for change in recipe if change.what == "tolerated"]
+    tolerated = [change for change in recipe if change.what == Rule.TOLERATED]
     if len(tolerated) < 2:
         return recipe
     first, second = tolerated
@@ -236,7 +240,7 @@ def _merged(recipe: Recipe) -> Recipe:
         return second.apply(first.apply(demand))
 
     both = first._replace(words=words, apply=apply)
-    return (both, *(change for change in recipe if change.what != "tolerated"))
+    return (both, *(change for change in recipe if change.what != Rule.TOLERATED))
 
 
 def _over_pools(here: PoolAttempt) -> Iterator[Recipe]:
@@ -267,13 +271,21 @@ def _values_of(demand: Demand, cycle: Cycle) -> LimitValues | None:
     if fit.spanning is None:
         return values_in(fit.option, fit.pool)
     terms = {name: np.nan if value is None else value for name, value in fit.spanning.terms.items()}
-    running = terms["cost_per_hour"] * terms["run_s"] / HOUR_S
+    running = terms[ScoreTerm.COST_PER_HOUR] * terms[ScoreTerm.RUN_S] / HOUR_S
     return LimitValues(
-        per_hour=terms["cost_per_hour"],
-        in_all=running + sum(terms[name] for name in ("data_cost", "energy_cost", "external_cost")),
-        ready_s=float(np.nansum([terms[name] for name in ("wait_s", "data_s", "run_s", "external_s")])),
-        kept=1 - terms["risk"],
-        latency_ms=terms["latency_ms"],
+        per_hour=terms[ScoreTerm.COST_PER_HOUR],
+        in_all=running
+        + sum(terms[name] for name in (ScoreTerm.DATA_COST, ScoreTerm.ENERGY_COST, ScoreTerm.EXTERNAL_COST)),
+        ready_s=float(
+            np.nansum(
+                [
+                    terms[name]
+                    for name in (ScoreTerm.WAIT_S, ScoreTerm.DATA_S, ScoreTerm.RUN_S, ScoreTerm.EXTERNAL_S)
+                ]
+            )
+        ),
+        kept=1 - terms[ScoreTerm.RISK],
+        latency_ms=terms[ScoreTerm.LATENCY_MS],
     )
 
 

@@ -11,7 +11,11 @@ from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.filter.rules import (
     class_refusal,
 )
-from yunhe.scheduling.decision.model import Demand, Rejection
+from yunhe.scheduling.decision.model import (
+    Demand,
+    Rejection,
+    Rule,
+)
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.decision.nodes.kernels import IntArray
@@ -33,19 +37,19 @@ def _shortage(
 ) -> NetworkRefusal:
     rows = _rows(cycle, pool)
     if not rows.size:
-        return NetworkRefusal("roomy", "has no node that answers")
+        return NetworkRefusal(Rule.ROOMY, "has no node that answers")
     allowed = rows[_allowed(cycle, option, rows)]
     if not allowed.size:
         refusals = Counter(_node_refusal(cycle, demand, option, int(row)) for row in rows[:: _stride(rows)])
         refusal = refusals.most_common(1)[0][0]
-        return refusal or NetworkRefusal("roomy", "has no node that may take it")
+        return refusal or NetworkRefusal(Rule.ROOMY, "has no node that may take it")
     nearest, miss = _nearest(cycle, option, allowed)
     if demand.members > 1 and _fits(cycle, option, nearest):
         found = cycle.count_in(demand, option, (pool,))
         missing = 1 - found / demand.members
-        return NetworkRefusal("roomy", f"{demand.members} asked together, room for {found}", missing)
+        return NetworkRefusal(Rule.ROOMY, f"{demand.members} asked together, room for {found}", missing)
     short = ", ".join(short_of(cycle, resources, nearest)) or "no device has enough left"
-    return NetworkRefusal("roomy", short, miss)
+    return NetworkRefusal(Rule.ROOMY, short, miss)
 
 
 def _stride(rows: IntArray) -> int:
@@ -123,7 +127,7 @@ def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> Net
         return refusal
     if option.ask.node_ok.size and not option.ask.node_ok[row]:
         groups = ", ".join(affinity.group for affinity in demand.affinity)
-        return NetworkRefusal("together", f"what runs here does not agree with {groups}")
+        return NetworkRefusal(Rule.TOGETHER, f"what runs here does not agree with {groups}")
     return None
 
 
@@ -142,7 +146,7 @@ def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
         if refusal is None and _fits(cycle, option, row):
             return None
         short = ", ".join(short_of(cycle, alternative.resources, row)) or "no device has enough left"
-        refusals.append(refusal or NetworkRefusal("roomy", short))
+        refusals.append(refusal or NetworkRefusal(Rule.ROOMY, short))
     return Rejection(facts.id, facts.name, *refusals[0])
 
 
@@ -152,17 +156,17 @@ def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
     for pool, facts in enumerate(cycle.snapshot.pools):
         rows = _rows(cycle, pool)
         if option.order[pool] == np.inf:
-            counts[facts.name] = {refusal_in(cycle, demand, option, 0, pool).rule: int(rows.size)}
+            counts[facts.name] = {refusal_in(cycle, demand, option, 0, pool).rule.value: int(rows.size)}
             continue
-        tally: Counter[str] = Counter()
+        tally: Counter[Rule] = Counter()
         for code, number in zip(*np.unique(cycle.snapshot.node_class[rows], return_counts=True), strict=True):
             refusal = class_refusal(demand, cycle.snapshot.classes[int(code)])
             if refusal is not None:
                 tally[refusal.rule] += int(number)
         allowed = rows[_allowed(cycle, option, rows)]
-        tally["together"] += int(rows.size - allowed.size - sum(tally.values()))
-        tally["roomy"] += _without_room(cycle, option, allowed)
-        counts[facts.name] = {rule: number for rule, number in tally.items() if number}
+        tally[Rule.TOGETHER] += int(rows.size - allowed.size - sum(tally.values()))
+        tally[Rule.ROOMY] += _without_room(cycle, option, allowed)
+        counts[facts.name] = {rule.value: number for rule, number in tally.items() if number}
     return counts
 
 

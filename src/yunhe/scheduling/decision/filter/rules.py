@@ -13,12 +13,19 @@ from numpy.typing import NDArray
 
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import show_duration
-from yunhe.scheduling.decision.model import Affinity, Alternative, Demand, Domain
+from yunhe.scheduling.decision.model import (
+    Affinity,
+    Alternative,
+    Demand,
+    Domain,
+    Rule,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.network.routes import in_zone
 from yunhe.scheduling.decision.nodes.kernels import ByteArray, FloatArray, IntArray
-from yunhe.scheduling.decision.score.kernels import HOURS
-from yunhe.scheduling.decision.score.terms import HOUR_S, TERM_NAMES, term
+from yunhe.scheduling.decision.score.kernels import HOURS, ROWS
+from yunhe.scheduling.decision.score.terms import HOUR_S, term
 from yunhe.scheduling.perception.model import PoolFacts
 from yunhe.scheduling.perception.snapshot import NodeClass, Snapshot
 
@@ -98,16 +105,16 @@ def at_odds(question: RuleInput) -> list[Affinity]:
     return [affinity for affinity in wanted if _runs_in(question, affinity) == affinity.apart]
 
 
-POOL_RULES: tuple[tuple[str, Callable[[RuleInput], str | None]], ...] = (
-    ("accepting", _accepting),
-    ("named", _named),
-    ("fresh", _fresh),
-    ("serving", _serving),
-    ("resident", _resident),
-    ("level", _level),
-    ("tolerated", _tolerated),
-    ("able", _able),
-    ("together", _together),
+POOL_RULES: tuple[tuple[Rule, Callable[[RuleInput], str | None]], ...] = (
+    (Rule.ACCEPTING, _accepting),
+    (Rule.NAMED, _named),
+    (Rule.FRESH, _fresh),
+    (Rule.SERVING, _serving),
+    (Rule.RESIDENT, _resident),
+    (Rule.LEVEL, _level),
+    (Rule.TOLERATED, _tolerated),
+    (Rule.ABLE, _able),
+    (Rule.TOGETHER, _together),
 )
 
 
@@ -120,7 +127,7 @@ def pool_refusal(question: RuleInput) -> NetworkRefusal | None:
     return None
 
 
-def broken_rules(question: RuleInput) -> list[str]:
+def broken_rules(question: RuleInput) -> list[Rule]:
     """Return the names of all pool rules that say no, not of the first alone."""
     return [name for name, rule in POOL_RULES if rule(question) is not None]
 
@@ -157,15 +164,15 @@ def class_refusal(demand: Demand, node_class: NodeClass) -> NetworkRefusal | Non
     """Return why nodes of a class cannot take *demand*, however empty they are."""
     if demand.isa and node_class.isa not in demand.isa:
         return NetworkRefusal(
-            "architecture", f"is {node_class.isa or 'unknown'}, {' or '.join(demand.isa)} asked for"
+            Rule.ARCHITECTURE, f"is {node_class.isa or 'unknown'}, {' or '.join(demand.isa)} asked for"
         )
     taint = untolerated(node_class.taints, demand.tolerations)
     if taint is not None:
-        return NetworkRefusal("tolerated", taint)
+        return NetworkRefusal(Rule.TOLERATED, taint)
     for wanted in unlabelled(demand, node_class):
         key = _label(wanted)[0]
         has = dict(node_class.labels).get(key, "unset")
-        return NetworkRefusal("labelled", f"has {key}={has}, {wanted} asked for")
+        return NetworkRefusal(Rule.LABELLED, f"has {key}={has}, {wanted} asked for")
     return None
 
 
@@ -207,7 +214,7 @@ def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
 class Limit(NamedTuple):
     """A limit on terms: its name, where it is broken, and how to say so of one pool."""
 
-    rule: str
+    rule: Rule
     broken: BoolArray
     values: FloatArray
     text: Callable[[float], str]
@@ -223,9 +230,9 @@ def limits_of(demand: Demand, table: FloatArray, taken_at: float) -> list[Limit]
     if demand.deadline_at is not None:
         limits.append(_deadline(demand.deadline_at - taken_at, table))
     if demand.reliability_min is not None:
-        limits.append(_reliability(demand.reliability_min, 1 - term(table, "risk")))
+        limits.append(_reliability(demand.reliability_min, 1 - term(table, ScoreTerm.RISK)))
     if demand.max_latency_ms is not None:
-        limits.append(_latency(demand.max_latency_ms, term(table, "latency_ms")))
+        limits.append(_latency(demand.max_latency_ms, term(table, ScoreTerm.LATENCY_MS)))
     return limits
 
 
@@ -236,7 +243,7 @@ def _deadline(left_s: float, table: FloatArray) -> Limit:
     def text(value: float) -> str:
         return f"done in ~{show_duration(value)}, due in {due}"
 
-    return Limit("timely", ready_s > left_s, ready_s, text)
+    return Limit(Rule.TIMELY, ready_s > left_s, ready_s, text)
 
 
 def _reliability(wanted: float, kept: FloatArray) -> Limit:
@@ -244,19 +251,19 @@ def _reliability(wanted: float, kept: FloatArray) -> Limit:
         known = "unknown how" if np.isnan(value) else f"{value * 100:.4g} %"
         return f"{known} sure to finish, {wanted * 100:.4g} % asked for"
 
-    return Limit("reliable", ~(kept >= wanted - 1e-12), kept, text)
+    return Limit(Rule.RELIABLE, ~(kept >= wanted - 1e-12), kept, text)
 
 
 def _latency(most: float, latency: FloatArray) -> Limit:
     def text(value: float) -> str:
         return f"{'latency unknown' if np.isnan(value) else f'{value:.0f} ms away'}, {most:g} ms allowed"
 
-    return Limit("reachable", ~(latency <= most), latency, text)
+    return Limit(Rule.REACHABLE, ~(latency <= most), latency, text)
 
 
 def _budgets(demand: Demand, table: FloatArray) -> Iterator[Limit]:
     if demand.budget_per_hour_micros is not None:
-        yield _budget(demand.budget_per_hour_micros, term(table, "cost_per_hour"), "/h")
+        yield _budget(demand.budget_per_hour_micros, term(table, ScoreTerm.COST_PER_HOUR), "/h")
     if demand.budget_micros is not None:
         yield _budget(demand.budget_micros, total_cost(table), " in all")
 
@@ -266,13 +273,13 @@ def _budget(budget_micros: int, cost: FloatArray, per: str) -> Limit:
         shown = "price unknown" if np.isnan(value) else f"{show_money(round(value * MICROS))}{per}"
         return f"{shown}, over the budget of {show_money(budget_micros)}{per}"
 
-    return Limit("affordable", ~(cost * MICROS <= budget_micros + 0.5), cost, text)
+    return Limit(Rule.AFFORDABLE, ~(cost * MICROS <= budget_micros + 0.5), cost, text)
 
 
 def left_for_moves(demand: Demand, table: FloatArray, taken_at: float) -> tuple[FloatArray, FloatArray]:
     """Return the seconds and the money that deadline and budget leave for moving data, pool by pool."""
     without = table.copy()
-    without[TERM_NAMES.index("data_s")] = without[TERM_NAMES.index("data_cost")] = 0.0
+    without[ROWS[ScoreTerm.DATA_S]] = without[ROWS[ScoreTerm.DATA_COST]] = 0.0
     seconds, money = np.full(table.shape[1], np.inf), np.full(table.shape[1], np.inf)
     if demand.deadline_at is not None:
         seconds = demand.deadline_at - taken_at - ready_after_s(without)
@@ -283,12 +290,17 @@ def left_for_moves(demand: Demand, table: FloatArray, taken_at: float) -> tuple[
 
 def ready_after_s(table: FloatArray) -> FloatArray:
     """Return when work would be done; what is unknown counts as nothing."""
-    parts = (term(table, "wait_s"), term(table, "data_s"), table[HOURS] * HOUR_S, term(table, "external_s"))
+    parts = (
+        term(table, ScoreTerm.WAIT_S),
+        term(table, ScoreTerm.DATA_S),
+        table[HOURS] * HOUR_S,
+        term(table, ScoreTerm.EXTERNAL_S),
+    )
     return np.nansum(np.stack(parts), axis=0)
 
 
 def total_cost(table: FloatArray) -> FloatArray:
     """Return what a placement costs in all: running, data, power, and what is added from outside."""
-    return term(table, "cost_per_hour") * table[HOURS] + sum(
-        term(table, name) for name in ("data_cost", "energy_cost", "external_cost")
+    return term(table, ScoreTerm.COST_PER_HOUR) * table[HOURS] + sum(
+        term(table, name) for name in (ScoreTerm.DATA_COST, ScoreTerm.ENERGY_COST, ScoreTerm.EXTERNAL_COST)
     )

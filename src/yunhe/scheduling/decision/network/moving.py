@@ -11,7 +11,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from yunhe.scheduling.decision.model import Demand, Traffic, TransferMode
+from yunhe.scheduling.decision.model import (
+    Demand,
+    Rule,
+    Traffic,
+    TransferMode,
+)
 from yunhe.scheduling.decision.network.bundle import RouteChoice
 from yunhe.scheduling.decision.network.routes import (
     ALL_OPEN,
@@ -36,7 +41,7 @@ OVER_THE_LIMIT = 1e12
 class NetworkRefusal(NamedTuple):
     """A rule's no, before it is said of a certain pool."""
 
-    rule: str
+    rule: Rule
     detail: str
     miss: float = 0.0
     """How far from fitting, where that can be said."""
@@ -93,12 +98,14 @@ class DataMove:
         if zones and not self._reached(zones):
             zone = ", ".join(dict.fromkeys(part for zone in zones for part in zone))
             return NetworkRefusal(
-                "resident", f"dataset {need.dataset} may not leave {zone}, and no known route stays there"
+                Rule.RESIDENT, f"dataset {need.dataset} may not leave {zone}, and no known route stays there"
             )
         if need.rate_mbps is not None and self.parcel.sources:
-            return NetworkRefusal("linked", f"no route for {need.dataset} has {need.rate_mbps:g} Mbit/s free")
+            return NetworkRefusal(
+                Rule.LINKED, f"no route for {need.dataset} has {need.rate_mbps:g} Mbit/s free"
+            )
         if self._reached(zones):
-            return NetworkRefusal("linked", f"every route for {need.dataset} is full")
+            return NetworkRefusal(Rule.LINKED, f"every route for {need.dataset} is full")
         return None
 
     def _reached(self, zones: tuple[tuple[str, ...], ...]) -> bool:
@@ -155,11 +162,13 @@ class TrafficFlow:
         """Say why no way will do."""
         ways, traffic = self._ways(ALL_OPEN), self.traffic
         if not ways:
-            return NetworkRefusal("linked", f"no route from {traffic.site} has {traffic.mbps:g} Mbit/s free")
+            return NetworkRefusal(
+                Rule.LINKED, f"no route from {traffic.site} has {traffic.mbps:g} Mbit/s free"
+            )
         best = min(way.latency_ms for way in ways)
         shown = f"{best:.0f} ms" if np.isfinite(best) else "an unknown time"
         return NetworkRefusal(
-            "reachable", f"{shown} from {traffic.site}, {traffic.max_latency_ms:g} ms allowed"
+            Rule.REACHABLE, f"{shown} from {traffic.site}, {traffic.max_latency_ms:g} ms allowed"
         )
 
 
@@ -198,7 +207,7 @@ def clash(moves: Sequence[DataMove | TrafficFlow]) -> NetworkRefusal:
         for move in moves
         if isinstance(move, TrafficFlow) or move.parcel.need.rate_mbps is not None
     ]
-    return NetworkRefusal("linked", f"no routes have room for {' and '.join(names)} together")
+    return NetworkRefusal(Rule.LINKED, f"no routes have room for {' and '.join(names)} together")
 
 
 def parts_of(moves: Sequence[DataMove | TrafficFlow], chosen: Sequence[RouteChoice]) -> PoolMoves:

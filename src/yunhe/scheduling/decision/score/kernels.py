@@ -9,27 +9,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from yunhe.scheduling.decision.model import ScoreTerm
+
 KERNELS = ("carbon_mean", "appraise", "add_up")
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-(
-    COST_PER_HOUR,
-    DATA_COST,
-    ENERGY_COST,
-    EXTERNAL_COST,
-    WAIT_S,
-    DATA_S,
-    RUN_S,
-    EXTERNAL_S,
-    CARBON_G,
-    LATENCY_MS,
-    DISTANCE_KM,
-    RISK,
-    HOURS,
-) = range(13)
-"""Rows of the table of terms; the last is no term but what ``cost_per_hour`` is multiplied by."""
+ROWS: dict[ScoreTerm, int] = {term: row for row, term in enumerate(ScoreTerm)}
+"""The row of each term in the table; below, the same as numbers, which is what kernels read."""
+COST_PER_HOUR = ROWS[ScoreTerm.COST_PER_HOUR]
+DATA_COST = ROWS[ScoreTerm.DATA_COST]
+ENERGY_COST = ROWS[ScoreTerm.ENERGY_COST]
+EXTERNAL_COST = ROWS[ScoreTerm.EXTERNAL_COST]
+WAIT_S = ROWS[ScoreTerm.WAIT_S]
+DATA_S = ROWS[ScoreTerm.DATA_S]
+RUN_S = ROWS[ScoreTerm.RUN_S]
+EXTERNAL_S = ROWS[ScoreTerm.EXTERNAL_S]
+CARBON_G = ROWS[ScoreTerm.CARBON_G]
+LATENCY_MS = ROWS[ScoreTerm.LATENCY_MS]
+DISTANCE_KM = ROWS[ScoreTerm.DISTANCE_KM]
+RISK = ROWS[ScoreTerm.RISK]
+HOURS = len(ROWS)
+"""No term: the row that ``cost_per_hour`` is multiplied by."""
 
 LONGEST_RUN_H = 87600.0
 UNKNOWN_IS_WORSE = 1e-9

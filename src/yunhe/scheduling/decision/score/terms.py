@@ -6,10 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.decision.model import Demand, Policy
+from yunhe.scheduling.decision.model import (
+    Demand,
+    Policy,
+    ScoreTerm,
+)
 from yunhe.scheduling.decision.score import kernels as score_kernels
 from yunhe.scheduling.decision.score.columns import PoolColumns
-from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, FloatArray, PoolArrays, Reach
+from yunhe.scheduling.decision.score.kernels import COST_PER_HOUR, HOURS, ROWS, FloatArray, PoolArrays, Reach
 
 HOUR_S = 3600.0
 ASSUMED_RUN_S = HOUR_S
@@ -22,30 +26,34 @@ class Term(NamedTuple):
     weight: float = 1.0
 
 
-TERMS: Mapping[str, Term] = {
-    "cost_per_hour": Term(1.0),  # times the hours it runs
-    "data_cost": Term(1.0),
-    "energy_cost": Term(1.0),
-    "external_cost": Term(1.0),
-    "wait_s": Term(1 / HOUR_S),  # an hour sooner is worth one unit of the currency
-    "data_s": Term(1 / HOUR_S),
-    "run_s": Term(1 / HOUR_S),
-    "external_s": Term(1 / HOUR_S),
-    "carbon_g": Term(0.0001),  # a hundred units of the currency for a tonne
-    "latency_ms": Term(0.001),
-    "distance_km": Term(0.0001),
-    "risk": Term(1.0, 0.0),  # failures already lengthen run_s; weigh it to avoid them beyond that
+TERMS: Mapping[ScoreTerm, Term] = {
+    ScoreTerm.COST_PER_HOUR: Term(1.0),  # times the hours it runs
+    ScoreTerm.DATA_COST: Term(1.0),
+    ScoreTerm.ENERGY_COST: Term(1.0),
+    ScoreTerm.EXTERNAL_COST: Term(1.0),
+    ScoreTerm.WAIT_S: Term(1 / HOUR_S),  # an hour sooner is worth one unit of the currency
+    ScoreTerm.DATA_S: Term(1 / HOUR_S),
+    ScoreTerm.RUN_S: Term(1 / HOUR_S),
+    ScoreTerm.EXTERNAL_S: Term(1 / HOUR_S),
+    ScoreTerm.CARBON_G: Term(0.0001),  # a hundred units of the currency for a tonne
+    ScoreTerm.LATENCY_MS: Term(0.001),
+    ScoreTerm.DISTANCE_KM: Term(0.0001),
+    ScoreTerm.RISK: Term(1.0, 0.0),  # failures already lengthen run_s; weigh it to avoid them beyond that
 }
-"""In the order of the rows of the table that the kernels fill."""
 
-TERM_NAMES = tuple(TERMS)
+_NAMES = tuple(term.value for term in ScoreTerm)
 
-TERMS_OF_POLICY: Mapping[Policy, tuple[str, ...]] = {
-    Policy.CHEAPEST: ("cost_per_hour", "data_cost", "energy_cost", "external_cost"),
-    Policy.NEAREST: ("distance_km",),
-    Policy.FASTEST: ("wait_s", "data_s", "run_s", "external_s"),
-    Policy.GREENEST: ("carbon_g",),
-    Policy.LOWEST_LATENCY: ("latency_ms",),
+TERMS_OF_POLICY: Mapping[Policy, tuple[ScoreTerm, ...]] = {
+    Policy.CHEAPEST: (
+        ScoreTerm.COST_PER_HOUR,
+        ScoreTerm.DATA_COST,
+        ScoreTerm.ENERGY_COST,
+        ScoreTerm.EXTERNAL_COST,
+    ),
+    Policy.NEAREST: (ScoreTerm.DISTANCE_KM,),
+    Policy.FASTEST: (ScoreTerm.WAIT_S, ScoreTerm.DATA_S, ScoreTerm.RUN_S, ScoreTerm.EXTERNAL_S),
+    Policy.GREENEST: (ScoreTerm.CARBON_G,),
+    Policy.LOWEST_LATENCY: (ScoreTerm.LATENCY_MS,),
 }
 
 
@@ -56,7 +64,7 @@ class TimeValue(NamedTuple):
     ms: float
 
 
-MONEY = np.array([term.worth * term.weight for term in TERMS.values()])
+MONEY = np.array([TERMS[term].worth * TERMS[term].weight for term in ScoreTerm])
 """Default weights under ``balanced``; what breaks the ties of every other policy."""
 
 
@@ -66,8 +74,8 @@ def weights_of(policy: Policy, weights: Mapping[str, float]) -> FloatArray:
         return MONEY
     named = TERMS_OF_POLICY.get(policy)
     if named is not None:
-        return np.array([1.0 if name in named else 0.0 for name in TERMS])
-    return np.array([term.worth * weights.get(name, term.weight) for name, term in TERMS.items()])
+        return np.array([1.0 if term in named else 0.0 for term in ScoreTerm])
+    return np.array([TERMS[term].worth * weights.get(term, TERMS[term].weight) for term in ScoreTerm])
 
 
 def worth_of(policy: Policy, weights: Mapping[str, float]) -> TimeValue:
@@ -76,10 +84,10 @@ def worth_of(policy: Policy, weights: Mapping[str, float]) -> TimeValue:
         return TimeValue(np.inf, np.inf)
     if policy is Policy.CHEAPEST:
         return TimeValue(0.0, 0.0)
-    data_s, latency = TERMS["data_s"], TERMS["latency_ms"]
+    data_s, latency = TERMS[ScoreTerm.DATA_S], TERMS[ScoreTerm.LATENCY_MS]
     return TimeValue(
-        weights.get("data_s", data_s.weight) * data_s.worth,
-        weights.get("latency_ms", latency.weight) * latency.worth,
+        weights.get(ScoreTerm.DATA_S, data_s.weight) * data_s.worth,
+        weights.get(ScoreTerm.LATENCY_MS, latency.weight) * latency.worth,
     )
 
 
@@ -102,9 +110,9 @@ def table_of(
     return table
 
 
-def term(table: FloatArray, name: str) -> FloatArray:
-    """Return one row of the table by its name."""
-    return table[TERM_NAMES.index(name)]
+def term(table: FloatArray, which: ScoreTerm) -> FloatArray:
+    """Return one row of the table."""
+    return table[ROWS[which]]
 
 
 def shown_terms(table: FloatArray, pool: int) -> dict[str, float | None]:
@@ -112,5 +120,5 @@ def shown_terms(table: FloatArray, pool: int) -> dict[str, float | None]:
     values: list[float] = table[:HOURS, pool].tolist()
     return {
         name: None if value != value else value  # noqa: PLR0124 - NaN differs from itself
-        for name, value in zip(TERM_NAMES, values, strict=True)
+        for name, value in zip(_NAMES, values, strict=True)
     }

@@ -6,22 +6,18 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 import anyio
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError, YunheError
-from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.ids import PoolId
 from yunhe.observability.failpoints import failpoint
-from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs import lease_store, store
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
-from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
-from yunhe.storage import leases
-from yunhe.storage.database import AnyRow, Database
+from yunhe.storage.database import Database
 
 PIECE_BYTES = 256 * 1024
 LOG_ON_RESERVE_BYTES = 1024 * 1024
@@ -104,9 +100,7 @@ class Fetcher:
             blob_id = await self._pools.collect(held.pool_id, held.allocation_id, held.order.outputs)
             failpoint("outputs-before-record")
             await self._database.write(
-                lambda connection: leases.apply(
-                    connection, JOBS, held.job_id, held.token, outputs_blob=blob_id
-                )
+                lambda connection: store.change_row(connection, held, outputs_blob=blob_id)
             )
         return ""
 
@@ -150,16 +144,16 @@ class Releaser:
         """Release until cancelled."""
         while True:
             self._woken = anyio.Event()
-            rows = await self._database.read(lambda c: _ended(c, self._clock()))
+            ended = await self._database.read(lambda c: lease_store.ended(c, self._clock(), RELEASE_BATCH))
             async with anyio.create_task_group() as tasks:
-                for row in rows:
-                    tasks.start_soon(self._release, row)
-            if len(rows) < RELEASE_BATCH:
+                for over in ended:
+                    tasks.start_soon(self._release, over)
+            if len(ended) < RELEASE_BATCH:
                 with anyio.move_on_after(RELEASE_EVERY_S):
                     await self._woken.wait()
 
-    async def _release(self, row: AnyRow) -> None:
-        pool_id, allocation_id, token = PoolId(row.pool_id), AllocationId(row.id), row.lease_token
+    async def _release(self, over: lease_store.EndedAllocation) -> None:
+        pool_id, allocation_id, token = over
         values: dict[str, object] = {"state": AllocationState.RELEASED}
         failpoint("release-before-call")
         try:
@@ -170,21 +164,11 @@ class Releaser:
                 await self._pools.stop(pool_id, allocation_id, token)
                 await self._pools.release(pool_id, allocation_id, token)
         except NotFoundError:
-            log.info("nothing left to release", extra={"allocation": row.id})
+            log.info("nothing left to release", extra={"allocation": allocation_id})
         except YunheError as error:
-            log.info("release waits", extra={"allocation": row.id, "problem": str(error)})
+            log.info("release waits", extra={"allocation": allocation_id, "problem": str(error)})
             values = {"release_due_at": self._clock() + RELEASE_RETRY_S}
         failpoint("release-after-call")
         await self._database.write(
-            lambda connection: store.update_allocation(connection, AllocationId(row.id), **values)
+            lambda connection: store.update_allocation(connection, allocation_id, **values)
         )
-
-
-def _ended(connection: Connection, now: float) -> list[AnyRow]:
-    query = (
-        sa.select(ALLOCATIONS.c.id, ALLOCATIONS.c.pool_id, JOBS.c.lease_token)
-        .join(JOBS, JOBS.c.id == ALLOCATIONS.c.job_id)
-        .where(ALLOCATIONS.c.state == AllocationState.ENDED, ALLOCATIONS.c.release_due_at <= now)
-        .limit(RELEASE_BATCH)
-    )
-    return list(connection.execute(query))

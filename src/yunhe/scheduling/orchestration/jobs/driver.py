@@ -3,14 +3,13 @@
 import logging
 
 import anyio
-import sqlalchemy as sa
 from anyio.abc import TaskGroup
 
 from yunhe.kernel.errors import DiskFullError, FencedError
 from yunhe.kernel.ids import AllocationId, JobId
 from yunhe.observability.context import log_ids
 from yunhe.observability.supervise import supervise
-from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.jobs import lease_store, store
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.orchestration.jobs.steps import (
     RETRY_S,
@@ -20,9 +19,7 @@ from yunhe.scheduling.orchestration.jobs.steps import (
     Steps,
 )
 from yunhe.scheduling.orchestration.jobs.store import LeasedJob
-from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
-from yunhe.storage import leases
 
 LEASE_S = 15.0
 HEARTBEAT_S = 4.0
@@ -54,7 +51,7 @@ class Driver:
 
     async def run(self) -> None:
         """Drive until cancelled, then let go so that others may take over at once."""
-        async with leases.held_until_end(self._means.database, JOBS, self._means.owner):
+        async with lease_store.held_until_end(self._means.database, self._means.owner):
             try:
                 async with anyio.create_task_group() as tasks:
                     self._tasks = tasks
@@ -85,32 +82,33 @@ class Driver:
 
     async def _claim_forever(self) -> None:
         """Take over jobs that nobody drives: after a restart, or when another process died."""
-        driven = sa.select(JOBS.c.id).where(JOBS.c.state.in_(DRIVEN)).order_by(JOBS.c.id).limit(CLAIM_LIMIT)
         while True:
             now = self._means.clock()
-            rows = await self._means.database.write(
-                lambda c, n=now: leases.claim(c, JOBS, driven, owner=self._means.owner, now=n, ttl_s=LEASE_S)
+            claimed = await self._means.database.write(
+                lambda c, n=now: lease_store.claim(
+                    c, DRIVEN, CLAIM_LIMIT, owner=self._means.owner, now=n, ttl_s=LEASE_S
+                )
             )
-            for row in rows:
-                self.take(JobId(row.id), row.lease_token)
-            await anyio.sleep(0 if len(rows) == CLAIM_LIMIT else HEARTBEAT_S / 2)
+            for job_id, token in claimed.items():
+                self.take(job_id, token)
+            await anyio.sleep(0 if len(claimed) == CLAIM_LIMIT else HEARTBEAT_S / 2)
 
     async def _heartbeat_forever(self) -> None:
-        undriven: set[str] = set()
+        undriven: set[JobId] = set()
         while True:
             await anyio.sleep(HEARTBEAT_S)
             now = self._means.clock()
             if not self._drives:
                 continue
             held = await self._means.database.write(
-                lambda c, n=now: leases.keep(c, JOBS, owner=self._means.owner, now=n, ttl_s=LEASE_S)
+                lambda c, n=now: lease_store.keep(c, owner=self._means.owner, now=n, ttl_s=LEASE_S)
             )
             # A lease without a drive would be kept for ever; one that was just won gets its drive in a moment.
             lost = undriven & held - self._drives.keys()
             undriven = held - self._drives.keys()
             if lost:
                 await self._means.database.write(
-                    lambda c, ids=lost: leases.let_go(c, JOBS, owner=self._means.owner, ids=ids)
+                    lambda c, ids=lost: lease_store.let_go(c, ids, owner=self._means.owner)
                 )
 
     async def _drive(self, job_id: JobId) -> None:

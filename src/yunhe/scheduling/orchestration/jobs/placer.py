@@ -25,7 +25,7 @@ from yunhe.scheduling.decision.decide import decide_in, place_in
 from yunhe.scheduling.decision.model import Placed, Waiting
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.events import Placing
-from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.states import JobState, follow
 from yunhe.scheduling.orchestration.jobs.store import AllocationState
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, NODES
 from yunhe.scheduling.perception.interface import Perception
@@ -199,7 +199,7 @@ class Placer:
                 JOBS.c.id == row.id, JOBS.c.state == JobState.PENDING, JOBS.c.lease_token == row.lease_token
             )
             .values(
-                state=JobState.STARTING,
+                state=follow(JobState.PENDING, JobState.STARTING).value,
                 reason="",
                 attempts=JOBS.c.attempts + 1,
                 allocation_id=allocation_id,

@@ -1,8 +1,6 @@
 """Changing a running job's size: room first, then the pool, then the books."""
 
 import msgspec
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
 from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
@@ -13,9 +11,8 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED
 from yunhe.scheduling.orchestration.jobs.states import JobState
-from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, NODES
-from yunhe.storage import leases, outbox
-from yunhe.storage.database import Database, insert_if_missing
+from yunhe.storage import outbox
+from yunhe.storage.database import Connection, Database
 
 
 def intend(
@@ -39,8 +36,7 @@ def intend(
         accelerators=attempt.resources.accelerators,
     )
     held = _larger(target, attempt.resources)
-    insert_if_missing(connection, NODES, id=attempt.node_id)
-    connection.execute(sa.select(NODES.c.id).where(NODES.c.id == attempt.node_id).with_for_update())
+    store.lock_nodes(connection, [attempt.node_id])
     others = store.promised(connection, [attempt.node_id])[attempt.node_id]
     total = totals.get(attempt.node_id, Resources())
     grown = attempt.resources.shortfall(held)
@@ -53,12 +49,7 @@ def intend(
             f"Node {node} has no room for that: it lacks {' and '.join(cores + memory)}.",
             remedy="Ask for less, or stop something there.",
         )
-    ordered = connection.execute(
-        JOBS.update()
-        .where(JOBS.c.id == job_id, JOBS.c.state == JobState.RUNNING)
-        .values(resize_to=msgspec.json.encode(target), resize_problem="")
-    )
-    if not ordered.rowcount:
+    if not store.request_resize(connection, job_id, target):
         raise ConflictError(
             f"Job {job_id} has just ended.", remedy="Change resources in the task and run it again."
         )
@@ -89,13 +80,10 @@ def _apply(
     connection: Connection, held: store.LeasedJob, resources: Resources, now: float, *, problem: str
 ) -> None:
     # The reading closes the stretch at the old size, so that the reservation is billed at what it was.
-    row = connection.execute(
-        sa.select(ALLOCATIONS.c.meters).where(ALLOCATIONS.c.id == held.allocation_id)
-    ).one()
-    store.meter(connection, held, msgspec.json.decode(row.meters, type=type(held.meters)), now, final=False)
+    store.meter(connection, held, store.read_meters(connection, held.allocation_id), now, final=False)
     encoded = msgspec.json.encode(resources)
     store.update_allocation(connection, held.allocation_id, resources=encoded, held=encoded)
-    leases.apply(connection, JOBS, held.job_id, held.token, resize_to=None, resize_problem=problem)
+    store.change_row(connection, held, resize_to=None, resize_problem=problem)
     store.tell(connection, held.job_id, held.order.demand.project_id, JobState.RUNNING, now)
 
 

@@ -26,10 +26,18 @@ class JobState(StrEnum):
     STOPPED = "stopped"
 
 
-FOLLOWS: dict[JobState, frozenset[JobState]] = {
+FOLLOWS: dict[JobState | None, frozenset[JobState]] = {
+    None: frozenset({JobState.PENDING}),
     JobState.PENDING: frozenset({JobState.STARTING, JobState.STOPPED, JobState.FAILED}),
     JobState.STARTING: frozenset(
-        {JobState.RUNNING, JobState.STOPPING, JobState.FINISHING, JobState.PENDING, JobState.UNKNOWN}
+        {
+            JobState.RUNNING,
+            JobState.STOPPING,
+            JobState.FINISHING,
+            JobState.PENDING,
+            JobState.FAILED,  # refused by its pools as often as a job may be
+            JobState.UNKNOWN,
+        }
     ),
     JobState.RUNNING: frozenset({JobState.STOPPING, JobState.FINISHING, JobState.UNKNOWN}),
     JobState.STOPPING: frozenset({JobState.FINISHING, JobState.UNKNOWN, JobState.STOPPED}),
@@ -50,11 +58,14 @@ FOLLOWS: dict[JobState, frozenset[JobState]] = {
     JobState.STOPPED: frozenset(),
 }
 
-FINAL = frozenset(state for state, after in FOLLOWS.items() if not after)
+FINAL = frozenset(state for state in JobState if not FOLLOWS[state])
 
 
-def follow(now: JobState, then: JobState) -> JobState:
-    """Return *then* if the table lets it follow *now*; refuse otherwise."""
+def follow(now: JobState | None, then: JobState) -> JobState:
+    """Return *then* if the table lets it follow *now* (None: a new job); raise ``ConflictError`` otherwise.
+
+    Every state that is written comes from here.
+    """
     if then is not now and then not in FOLLOWS[now]:
-        raise ConflictError(f"A job that is {now} cannot become {then}.")
+        raise ConflictError(f"A job that is {now or 'new'} cannot become {then}.")
     return then

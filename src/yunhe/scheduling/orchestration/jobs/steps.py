@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import anyio
 import msgspec
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
@@ -26,10 +25,8 @@ from yunhe.scheduling.orchestration.jobs.collect import Fetcher, Home, is_given_
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN, EndedAttempt, Outcome, first_state, settle
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
-from yunhe.scheduling.orchestration.jobs.tables import JOBS
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
-from yunhe.storage import leases
-from yunhe.storage.database import Database
+from yunhe.storage.database import Connection, Database
 from yunhe.storage.notices import Notices
 from yunhe.storage.vault import Vault
 
@@ -127,7 +124,7 @@ class Steps:
         failpoint("launch-after-call")
 
         def launched(connection: Connection) -> None:
-            leases.apply(connection, JOBS, held.job_id, held.token, reason="")
+            store.change_row(connection, held, reason="")
             store.update_allocation(connection, held.allocation_id, state=AllocationState.LAUNCHED)
 
         await self._means.database.write(launched)
@@ -178,10 +175,7 @@ class Steps:
             refused_by = store.pools_of_attempts(connection, held.job_id, REFUSED)
             reason = f"the pool refused it: {error}"
             if len(refused_by) >= PLACEMENT_TRIES:
-                pending = msgspec.structs.replace(held, state=JobState.PENDING)
-                store.change(
-                    connection, pending, JobState.FAILED, now, reason=reason, ended_at=now, **NO_LEASE
-                )
+                store.change(connection, held, JobState.FAILED, now, reason=reason, ended_at=now, **NO_LEASE)
                 return
             store.change(
                 connection,
@@ -199,9 +193,7 @@ class Steps:
         self._means.room_freed()
 
     async def _say(self, held: LeasedJob, reason: str) -> None:
-        await self._means.database.write(
-            lambda c: leases.apply(c, JOBS, held.job_id, held.token, reason=reason)
-        )
+        await self._means.database.write(lambda c: store.change_row(c, held, reason=reason))
 
     async def watch(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Follow a running allocation until it ends, somebody asks for something, or it is time to look anyway."""
@@ -232,7 +224,7 @@ class Steps:
         try:
             await self._means.pools.stop(held.pool_id, held.allocation_id, held.token)
             failpoint("stop-after-call")
-            known = (await self._means.pools.observe(held.pool_id, beyond=-1, wait_s=0)).allocations
+            known = held.launched or await self._knows(held)
         except PoolUnreachableError as error:
             await self._say(held, f"waits for the pool to hear the stop: {error.problem}")
             await drive.wait(RETRY_S)
@@ -240,11 +232,16 @@ class Steps:
         except NotFoundError as error:
             await self._end(held, ending=UNKNOWN, detail=error.problem)
             return
-        if not held.launched and held.allocation_id not in {seen.allocation_id for seen in known}:
+        if not known:
             # The stop has left its mark: an allocation the pool does not know now will never run there.
             await self._end(held, ending=Ending.STOPPED, detail="never started")
         elif not await self._ended(held, drive):
             await drive.wait(RETRY_S)
+
+    async def _knows(self, held: LeasedJob) -> bool:
+        """Return whether the pool knows the allocation now; it is asked for everything, so only where it must be."""
+        seen = await self._means.pools.observe(held.pool_id, beyond=-1, wait_s=0)
+        return any(one.allocation_id == held.allocation_id for one in seen.allocations)
 
     async def _ended(self, held: LeasedJob, drive: DrivenJob) -> bool:
         """Write the end down if the pool has told of it."""
@@ -291,7 +288,7 @@ class Steps:
                 if seen.started_at is not None:
                     values["started_at"] = seen.started_at
                     if held.state is JobState.STARTING:  # over before anybody saw it run
-                        leases.apply(connection, JOBS, held.job_id, held.token, started_at=seen.started_at)
+                        store.change_row(connection, held, started_at=seen.started_at)
             store.update_allocation(connection, held.allocation_id, **values)
 
         failpoint("exit-before-record")
@@ -351,7 +348,7 @@ class Steps:
         files = msgspec.json.encode(Resources(disk_mib=held.resources.disk_mib))
 
         def write(connection: Connection) -> None:
-            leases.apply(connection, JOBS, held.job_id, held.token, reason=reason, due_at=due_at)
+            store.change_row(connection, held, reason=reason, due_at=due_at)
             store.update_allocation(connection, held.allocation_id, held=files)
 
         try:

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.model import Meters
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.decision.model import Demand
+from yunhe.scheduling.decision.model import Decision, Demand
 from yunhe.scheduling.orchestration.jobs.events import (
     ALLOCATION_METERED,
+    JOB_ASKED,
     JOB_CHANGED,
     AllocationMetered,
     JobChanged,
@@ -24,9 +24,9 @@ from yunhe.scheduling.orchestration.jobs.events import (
 )
 from yunhe.scheduling.orchestration.jobs.model import Attempt, Job, JobFilter, JobOrder, JobPage
 from yunhe.scheduling.orchestration.jobs.states import JobState, follow
-from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, WAITS
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, NODES, WAITS
 from yunhe.storage import audit, leases, outbox
-from yunhe.storage.database import AnyRow, insert_if_missing, insert_missing
+from yunhe.storage.database import AnyRow, Connection, insert_if_missing, insert_missing
 
 WAITS_KEPT_S = 86400.0
 
@@ -132,7 +132,7 @@ def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
         "project_id": order.demand.project_id,
         "name": order.name,
         "submitted_by": order.submitted_by,
-        "state": JobState.PENDING.value,
+        "state": follow(None, JobState.PENDING).value,
         "submitted_at": now,
         "job_order": msgspec.json.encode(order),
         "shape": shape_of(order.demand),
@@ -142,9 +142,67 @@ def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
 
 def change(connection: Connection, held: LeasedJob, state: JobState, now: float, **values: Any) -> None:
     """Move a held job to *state*, guarded by its lease, and tell of it."""
-    follow(held.state, state)
-    leases.apply(connection, JOBS, held.job_id, held.token, state=state.value, **values)
+    leases.apply(connection, JOBS, held.job_id, held.token, state=follow(held.state, state).value, **values)
     tell(connection, held.job_id, held.order.demand.project_id, state, now)
+
+
+def request_stop(connection: Connection, job: Job, now: float) -> None:
+    """Note that a job shall end, and tell of it; one that still waits for room ends at once."""
+    ended = connection.execute(
+        JOBS.update()
+        .where(JOBS.c.id == job.id, JOBS.c.state == JobState.PENDING)
+        .values(
+            state=follow(JobState.PENDING, JobState.STOPPED).value,
+            reason="stopped on request",
+            ended_at=now,
+            stop_requested=True,
+        )
+    )
+    if ended.rowcount:
+        tell(connection, job.id, job.project_id, JobState.STOPPED, now)
+    else:
+        connection.execute(JOBS.update().where(JOBS.c.id == job.id).values(stop_requested=True))
+        outbox.append(connection, JOB_ASKED, job.id, now, {"stop": True})
+
+
+def request_resize(connection: Connection, job_id: JobId, target: Resources) -> bool:
+    """Note that a running job shall have *target*; return whether it still runs."""
+    ordered = connection.execute(
+        JOBS.update()
+        .where(JOBS.c.id == job_id, JOBS.c.state == JobState.RUNNING)
+        .values(resize_to=msgspec.json.encode(target), resize_problem="")
+    )
+    return ordered.rowcount == 1
+
+
+def resize_state(connection: Connection, job_id: JobId) -> tuple[bool, str]:
+    """Return whether a resize is still to be carried out, and why the last one failed."""
+    row = connection.execute(
+        sa.select(JOBS.c.resize_to, JOBS.c.resize_problem).where(JOBS.c.id == job_id)
+    ).one()
+    return row.resize_to is not None, row.resize_problem
+
+
+def read_decision(connection: Connection, job_id: JobId) -> tuple[Decision | None, float | None]:
+    """Return the decision behind a job's place and when it was made; None where none was kept."""
+    row = connection.execute(sa.select(JOBS.c.decision, JOBS.c.decided_at).where(JOBS.c.id == job_id)).one()
+    decision = None if row.decision is None else msgspec.json.decode(row.decision, type=Decision)
+    return decision, row.decided_at
+
+
+def lock_nodes(connection: Connection, nodes: Iterable[NodeId]) -> None:
+    """Let no other process give out room on these nodes until this transaction ends."""
+    ids = sorted(nodes)
+    for node in ids:
+        insert_if_missing(connection, NODES, id=node)
+    connection.execute(
+        sa.select(NODES.c.id).where(NODES.c.id.in_(ids)).order_by(NODES.c.id).with_for_update()
+    )
+
+
+def change_row(connection: Connection, held: LeasedJob, **values: Any) -> None:
+    """Change a held job's row but for its state; raise ``FencedError`` when the lease has passed on."""
+    leases.apply(connection, JOBS, held.job_id, held.token, **values)
 
 
 def tell(connection: Connection, job_id: JobId, project_id: ProjectId, state: JobState, now: float) -> None:
@@ -193,6 +251,12 @@ def meter(connection: Connection, held: LeasedJob, meters: Meters, now: float, *
 def update_allocation(connection: Connection, allocation_id: AllocationId, **values: Any) -> None:
     """Change an allocation's row; only in a transaction that also checks the lease of its job."""
     connection.execute(ALLOCATIONS.update().where(ALLOCATIONS.c.id == allocation_id).values(**values))
+
+
+def read_meters(connection: Connection, allocation_id: AllocationId) -> Meters:
+    """Return the last counters that were kept of an allocation."""
+    query = sa.select(ALLOCATIONS.c.meters).where(ALLOCATIONS.c.id == allocation_id)
+    return _METERS.decode(connection.execute(query).scalar_one())
 
 
 def read_held(connection: Connection, job_id: JobId, token: int) -> LeasedJob | None:

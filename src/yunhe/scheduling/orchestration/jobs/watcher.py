@@ -1,4 +1,7 @@
-"""The watcher: one long poll per pool that has our allocations, and whoever drives them is woken by news."""
+"""The watcher: one long poll per pool that has our allocations, and whoever drives them is woken by news.
+
+A poll brings what changed since the last one; everything is asked for now and then, and after a failure.
+"""
 
 import logging
 from collections.abc import Callable
@@ -7,12 +10,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import Observed
+from yunhe.control.pools.model import Observation, Observed
 from yunhe.kernel.errors import NotFoundError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.context import log_ids
 
 WAIT_S = 15.0
+RESYNC_S = 15.0
+"""How often everything is asked for: counters and output grow without being changes, and nothing is missed for long."""
 RETRY_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -67,11 +72,15 @@ class Watcher:
             self._seen.pop(pool_id, None)
 
     async def _look_while_wanted(self, pool_id: PoolId) -> None:
-        version = -1
+        version, whole_at = -1, -RESYNC_S
         while pool_id in self._wanted:
             look = self._looks[pool_id] = self._looks.get(pool_id, 0) + 1
+            left_s = whole_at + RESYNC_S - anyio.current_time()
+            beyond = version if left_s > 0 else -1
             try:
-                observation = await self._pools.observe(pool_id, beyond=version, wait_s=WAIT_S)
+                observation = await self._pools.observe(
+                    pool_id, beyond=beyond, wait_s=min(WAIT_S, max(left_s, 0.0))
+                )
             except NotFoundError:
                 # The pool was removed: what was last seen of its allocations says nothing any more.
                 for allocation_id in self._seen.pop(pool_id, {}):
@@ -84,12 +93,25 @@ class Watcher:
                 version = -1
                 await anyio.sleep(RETRY_S)
                 continue
+            if observation.since > version:
+                version = -1  # not what was asked for: changes in between would be missed
+                continue
+            if observation.since == -1:
+                whole_at = anyio.current_time()
             version = observation.version
-            before = self._seen.get(pool_id, {})
-            now = {seen.allocation_id: seen for seen in observation.allocations}
-            self._seen[pool_id] = now
+            self._fold(pool_id, observation)
             self._finished[pool_id] = look
-            for allocation_id in before.keys() | now.keys():
-                old, new = before.get(allocation_id), now.get(allocation_id)
-                if old is None or new is None or old.phase is not new.phase:
-                    self._poke(allocation_id)
+
+    def _fold(self, pool_id: PoolId, observation: Observation) -> None:
+        """Take in what was observed, and poke whoever it is news to; changes cost as much as there are of them."""
+        known = self._seen.setdefault(pool_id, {})
+        told = {seen.allocation_id: seen for seen in observation.allocations}
+        gone = known.keys() - told.keys() if observation.since == -1 else known.keys() & set(observation.gone)
+        for allocation_id in gone:
+            del known[allocation_id]
+            self._poke(allocation_id)
+        for allocation_id, seen in told.items():
+            before = known.get(allocation_id)
+            known[allocation_id] = seen
+            if before is None or before.phase is not seen.phase:
+                self._poke(allocation_id)
