@@ -26,7 +26,7 @@ check: $(READY)  ## style, types, layers, sizes
 	$(BIN)/python tools/break_contracts.py
 	$(BIN)/python tools/sizes.py
 
-fix: $(READY)    ## let the formatter and the linter mend what they can
+fix: $(READY)    ## let the formatter and the linter fix what they can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 

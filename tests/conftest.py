@@ -43,8 +43,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests of each kind ran, and which engines and services were really driven."""
+    """Say how many tests of each kind ran, which engines were really driven, and which blocks of pages were not run."""
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    blocks: set[str] = set()
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.getreports(outcome):
             folder = report.nodeid.removeprefix("tests/").partition("/")[0]
@@ -52,6 +53,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for key, name in getattr(report, "user_properties", ()):
                 if key == "drives":
                     tally[f"drove {name}"][outcome] += 1
+                if key == "not run":
+                    blocks.add(name)
     for what, outcomes in sorted(tally.items(), reverse=True):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         terminalreporter.write_line(f"{what}: {counts}")
+    if blocks:
+        terminalreporter.write_line(f"code blocks of pages that were not run: {len(blocks)}")
+        for block in sorted(blocks):
+            terminalreporter.write_line(f"  {block}")
