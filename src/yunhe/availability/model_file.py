@@ -75,7 +75,7 @@ def _load(text: str) -> dict[str, Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise InvalidInputError(
             f"The model is not YAML: {where}{getattr(error, 'problem', error)}.",
-            remedy="Mend that line; a model starts like `modules: {web: [login, shop], store: 3}`.",
+            remedy="Fix that line; a model starts like `modules: {web: [login, shop], store: 3}`.",
         ) from None
     if not isinstance(content, dict):
         raise InvalidInputError(
@@ -107,7 +107,7 @@ class _Reader:
         if self._problems:
             raise InvalidInputError(
                 "This model cannot be read.",
-                remedy="Mend what is named above; nothing was computed.",
+                remedy="Fix what is named above; nothing was computed.",
                 fields=tuple(self._problems),
             )
         return ModelFile(Model(modules, shared, replicas, assumptions), target)
