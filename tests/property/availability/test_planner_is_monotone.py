@@ -49,7 +49,7 @@ def test_better_submodules_never_need_more_services(
 
 @pytest.mark.feature(
     "A09",
-    file="src/yunhe/availability/published/equations.py",
+    file="lab/availability/equations.py",
     old="return math.prod(\n        in_use(row)",
     new="return min(\n        in_use(row)",
 )

@@ -71,7 +71,7 @@ def test_convolution_equals_the_product_of_transforms(parts: list[Floats], grid:
 
 @pytest.mark.feature(
     "F34",
-    file="src/yunhe/flexible/overload/convolution.py",
+    file="lab/oversubscription/printed.py",
     old='np.convolve(mass, np.trim_zeros(one.mass, "b"))',
     new='np.convolve(mass, np.trim_zeros(histograms[0].mass, "b"))',
 )
@@ -93,7 +93,7 @@ def test_convolution_equals_the_transform_and_a_monte_carlo_of_independent_insta
 
 @pytest.mark.feature(
     "F37",
-    file="src/yunhe/flexible/overload/convolution.py",
+    file="lab/oversubscription/printed.py",
     old="return host.quantile(threshold)",
     new="return host.mean",
 )

@@ -24,7 +24,7 @@ def bench() -> ModuleType:
 
 @pytest.mark.feature(
     "A12",
-    file="src/yunhe/availability/published/two_level.py",
+    file="lab/availability/two_level.py",
     old="range(min(size - 1, budget - spent) + 1)",
     new="range(min(size, budget - spent) + 1)",
 )

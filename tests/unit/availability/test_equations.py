@@ -10,7 +10,7 @@ from unit.availability.oracle import all_partitions
 
 @pytest.mark.feature(
     "A02",
-    file="src/yunhe/availability/published/equations.py",
+    file="lab/availability/equations.py",
     old="return 1 - (1 - availability) ** instances",
     new="return availability",
 )
@@ -27,7 +27,7 @@ def test_a_set_of_instances_is_down_only_when_all_are():
 
 @pytest.mark.feature(
     "A03",
-    file="src/yunhe/availability/published/equations.py",
+    file="lab/availability/equations.py",
     old="return math.prod(replicated(availability, instances) for availability, instances in sets)",
     new="return min((replicated(availability, instances) for availability, instances in sets), default=1)",
 )
@@ -49,7 +49,7 @@ def test_sets_in_series_multiply():
 
 @pytest.mark.feature(
     "A05",
-    file="src/yunhe/availability/published/equations.py",
+    file="lab/availability/equations.py",
     old="math.prod((1 - x) + a * x for x, a in zip(row, submodules, strict=True))",
     new="math.prod(submodules)",
 )
@@ -63,7 +63,7 @@ def test_an_instance_is_up_while_every_submodule_packaged_in_it_is():
 
 @pytest.mark.feature(
     "A06",
-    file="src/yunhe/availability/published/equations.py",
+    file="lab/availability/equations.py",
     old="return 1 - math.prod(1 - x for x in row)",
     new="return 1",
 )
@@ -74,7 +74,7 @@ def test_a_service_is_in_use_exactly_when_it_holds_a_submodule():
 
 @pytest.mark.feature(
     "A07",
-    file="src/yunhe/availability/published/equations.py",
+    file="lab/availability/equations.py",
     old="replicated(service(row, submodules), instances)",
     new="replicated(service(row, submodules), instances - 1)",
 )

@@ -19,7 +19,7 @@ SIZES = [len(submodules) for submodules in paper.MODULES.values()]
 
 @pytest.mark.feature(
     "A11",
-    file="src/yunhe/availability/published/two_level.py",
+    file="lab/availability/two_level.py",
     old="+ groups * stirling(items - 1, groups)",
     new="+ stirling(items - 1, groups)",
 )
@@ -56,7 +56,7 @@ def test_the_outer_level_lists_every_allocation_of_a_budget_once():
 
 @pytest.mark.feature(
     "A10",
-    file="src/yunhe/availability/published/two_level.py",
+    file="lab/availability/two_level.py",
     old="for budget in range(sum(sizes) - len(sizes) + 1)",
     new="for budget in range(1, sum(sizes) - len(sizes) + 1)",
 )
