@@ -1,6 +1,11 @@
 """Delays between attempts: each twice the one before it, up to a longest one."""
 
 
+def delay_s(first_s: float, longest_s: float, failures: int) -> float:
+    """Return the delay after *failures* in a row that are counted elsewhere, the first of them as 0."""
+    return min(longest_s, first_s * 2 ** min(failures, 64))
+
+
 class Backoff:
     """How long to wait before the next attempt; whoever waits adds chance where many wait for the same thing."""
 

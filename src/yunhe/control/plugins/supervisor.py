@@ -20,6 +20,7 @@ import anyio.to_thread
 from yunhe.control.plugins import store
 from yunhe.control.plugins.registry import Registry
 from yunhe.control.plugins.store import Process
+from yunhe.kernel.backoff import delay_s
 from yunhe.kernel.clock import Clock
 from yunhe.storage.database import Connection, Database
 from yunhe.storage.vault import Vault
@@ -141,7 +142,7 @@ class Supervisor:
         how = f"exit code {child.returncode}" if child is not None else "while no server looked"
         steady = process.not_before + STEADY_S < now
         restarts = process.restarts + 1
-        pause_s = 0.0 if steady else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(restarts, 10))
+        pause_s = 0.0 if steady else delay_s(FIRST_PAUSE_S, LONGEST_PAUSE_S, restarts)
         log.warning("plugin process ended", extra={"plugin": process.plugin, "how": how, "pause_s": pause_s})
         await self._note(
             process,
@@ -156,7 +157,7 @@ class Supervisor:
         try:
             child = await anyio.to_thread.run_sync(self._spawn, process)
         except OSError as error:
-            pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(process.restarts, 10))
+            pause_s = delay_s(FIRST_PAUSE_S, LONGEST_PAUSE_S, process.restarts)
             await self._note(
                 process,
                 reason=f"cannot be started: {error}",

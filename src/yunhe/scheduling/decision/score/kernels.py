@@ -39,7 +39,10 @@ UNKNOWN_IS_WORSE = 1e-9
 
 
 class PoolArrays(NamedTuple):
-    """What is known of the pools, whoever asks."""
+    """What is known of the pools, whoever asks: one array for each fact, one row for each pool.
+
+    Numba stores this name with what it compiled, and cannot read what it stored before a rename.
+    """
 
     speed: FloatArray
     wait_s: FloatArray

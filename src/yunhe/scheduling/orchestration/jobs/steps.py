@@ -14,6 +14,7 @@ import msgspec
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
+from yunhe.kernel.backoff import delay_s
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import DiskFullError, FencedError, NotFoundError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
@@ -341,7 +342,7 @@ class Steps:
     async def _finish_later(self, held: LeasedJob, drive: DrivenJob, error: YunheError) -> None:
         """Say what the job waits for and when it is tried again; meanwhile its node's room, less the disk, is free."""
         longest_s = LONGEST_PAUSE_S if error.retryable else LONGEST_REFUSED_PAUSE_S
-        pause_s = min(longest_s, RETRY_S * 2 ** min(drive.failures, 10))
+        pause_s = delay_s(RETRY_S, longest_s, drive.failures)
         drive.failures += 1
         due_at = self._means.clock() + pause_s
         reason = f"ended; its log and outputs wait on the pool: {error.problem}"
