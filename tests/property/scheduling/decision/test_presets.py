@@ -91,8 +91,8 @@ def chosen(decision: Decision) -> int:
 @pytest.mark.feature(
     "S07",
     file="src/yunhe/scheduling/decision/score/terms.py",
-    old='Policy.CHEAPEST: ("cost_per_hour", "data_cost",',
-    new='Policy.CHEAPEST: ("data_cost",',
+    old="Policy.CHEAPEST: (\n        ScoreTerm.COST_PER_HOUR,",
+    new="Policy.CHEAPEST: (",
 )
 @given(worlds)
 def test_cheapest_chooses_the_least_cost_among_the_feasible(world: World) -> None:
@@ -103,8 +103,8 @@ def test_cheapest_chooses_the_least_cost_among_the_feasible(world: World) -> Non
 @pytest.mark.feature(
     "S08",
     file="src/yunhe/scheduling/decision/score/terms.py",
-    old='Policy.NEAREST: ("distance_km",)',
-    new='Policy.NEAREST: ("cost_per_hour",)',
+    old="Policy.NEAREST: (ScoreTerm.DISTANCE_KM,)",
+    new="Policy.NEAREST: (ScoreTerm.COST_PER_HOUR,)",
 )
 @given(worlds)
 def test_nearest_chooses_the_least_distance_among_the_feasible(world: World) -> None:
@@ -117,8 +117,8 @@ def test_nearest_chooses_the_least_distance_among_the_feasible(world: World) -> 
 @pytest.mark.feature(
     "S10",
     file="src/yunhe/scheduling/decision/score/terms.py",
-    old="term.worth * weights.get(name, term.weight) for name",
-    new="term.worth * term.weight for name",
+    old="TERMS[term].worth * weights.get(term, TERMS[term].weight) for term",
+    new="TERMS[term].worth * TERMS[term].weight for term",
 )
 @given(worlds, st.floats(0.1, 10), st.floats(0.1, 10))
 def test_balanced_is_on_the_pareto_front_and_follows_the_weights(

@@ -134,8 +134,8 @@ def test_a_plan_over_several_clouds_costs_no_more_than_any_cloud_alone(seed: int
 @pytest.mark.feature(
     "R30",
     file="src/yunhe/scheduling/decision/score/terms.py",
-    old='"data_cost": Term(1.0),',
-    new='"data_cost": Term(1.0, 0.0),',
+    old="ScoreTerm.DATA_COST: Term(1.0),",
+    new="ScoreTerm.DATA_COST: Term(1.0, 0.0),",
 )
 @pytest.mark.skipif(not (DATA / "skyplane-net").is_dir(), reason=f"the catalogue and links are not in {DATA}")
 def test_a_broker_that_looks_at_prices_alone_is_beaten_where_network_or_data_dominate() -> None:

@@ -184,7 +184,7 @@ AROUND: dict[str, Any] = {
 @pytest.mark.feature(
     "S39",
     file="src/yunhe/scheduling/decision/filter/rules.py",
-    old='("resident", _resident),',
+    old="(Rule.RESIDENT, _resident),",
     new="",
 )
 @pytest.mark.parametrize(
