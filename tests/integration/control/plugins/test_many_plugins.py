@@ -12,7 +12,7 @@ from yunhe.control.plugins.registry import HEARTBEAT_S
 @pytest.mark.drives("go-plugin")
 @pytest.mark.feature(
     "C10",
-    file="src/yunhe/control/plugins/monitor.py",
+    file="src/yunhe/control/pools/monitor.py",
     old="await anyio.sleep(LOOK_EVERY_S)",
     new="await anyio.sleep(10 * LOOK_EVERY_S)",
 )

@@ -52,7 +52,7 @@ def state_of(client: Client, pool: str) -> PoolState:
 )
 @pytest.mark.feature(
     "C14",
-    file="src/yunhe/control/plugins/hosting.py",
+    file="src/yunhe/control/plugins/service.py",
     old="vendor=manifest.vendor,",
     new='vendor="",',
 )

@@ -106,8 +106,8 @@ async def test_what_the_kernel_ended_for_memory_has_its_limit_as_peak(engine: Ho
 @pytest.mark.feature(
     "I17",
     file="src/yunhe/agent/runs/node.py",
-    old="        self.group(allocation).set_cores(allocation.cores)\n        self.changed()\n\n    def pause",
-    new="        self.changed()\n\n    def pause",
+    old="        self.group(allocation).set_cores(allocation.cores)\n        self.changed(allocation.id)\n\n    def pause",
+    new="        self.changed(allocation.id)\n\n    def pause",
 )
 async def test_cores_are_bound_live_and_every_second_is_measured(engine: HostEngine) -> None:
     script = "#!/usr/bin/python3\nimport os, time\nend = time.time() + 4\nseen = set()\n"

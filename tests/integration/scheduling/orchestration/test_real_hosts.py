@@ -90,9 +90,9 @@ def server() -> Generator[SshServer, None, None]:
 
 @pytest.mark.feature(
     "P10",
-    file="src/yunhe/control/plugins/service.py",
-    old="state=PoolState.CONNECTING,\n                    added_at",
-    new="state=PoolState.READY,\n                    added_at",
+    file="src/yunhe/control/pools/store.py",
+    old="state=PoolState.CONNECTING,",
+    new="state=PoolState.READY,",
 )
 @pytest.mark.parametrize("user", ["root", "member"])
 async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
@@ -137,7 +137,7 @@ async def test_a_node_is_active_only_after_its_agent_has_shaken_hands(
 )
 @pytest.mark.feature(
     "P11",
-    file="src/yunhe/control/plugins/monitor.py",
+    file="src/yunhe/control/pools/monitor.py",
     old="await anyio.sleep(LOOK_EVERY_S)",
     new="await anyio.sleep(10 * LOOK_EVERY_S)",
 )
