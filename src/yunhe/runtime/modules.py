@@ -13,8 +13,6 @@ class SubModuleEntry(msgspec.Struct, frozen=True):
     built: bool = False
     needs: tuple[str, ...] = ()
     """Other sub-modules whose interface this one calls."""
-    further_folders: tuple[str, ...] = ()
-    """Where a part of it lies that has an interface of its own."""
 
 
 class ModuleEntry(msgspec.Struct, frozen=True):
@@ -77,7 +75,7 @@ MODULES: tuple[ModuleEntry, ...] = (
         "multicloud",
         "control",
         (
-            SubModuleEntry("plugins", "control/plugins", True, further_folders=("control/pools",)),
+            SubModuleEntry("plugins", "control/plugins", True),  # with control/pools, which scheduling calls
             SubModuleEntry("measurement", "control/measurement"),
             SubModuleEntry("frameworks", "control/frameworks"),
             SubModuleEntry("express", "control/express"),
