@@ -259,7 +259,7 @@ class PluginService:
             )
         if plugin.pools and not force:
             raise ConflictError(
-                f"{len(plugin.pools)} pools are of kind {name}: {', '.join(plugin.pools[:5])}.",
+                f"There are pools of kind {name}: {', '.join(plugin.pools[:5])}.",
                 remedy="Remove them first (yunhe pool rm), or remove the plugin with --force: they go offline.",
             )
         await self._registry.dismiss(name, "forced" if force else "")

@@ -7,9 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from yunhe.control.pools.model import Pool
+from yunhe.entrypoints.cli.terminal.screen import amount
 from yunhe.kernel.ids import NodeId, PoolId
-from yunhe.kernel.resources import Resources
-from yunhe.kernel.units import show_cpu, show_memory
 from yunhe.scheduling.decision.model import GraphPlaced, GraphWaiting, Placed, Rejection, TieRoute
 
 PLANNED_ONLY = "planned only: yunhe run does not carry it out yet"
@@ -27,7 +26,7 @@ def members(decision: Placed, pools: Mapping[PoolId, Pool]) -> RenderableType:
             grid.add_row(
                 f"  member {number}",
                 _node(names.get(one.pool_id, one.pool_id), one.node_id),
-                _need(one.resources),
+                amount(one.resources),
             )
     else:
         for pool_id in dict.fromkeys(one.pool_id for one in decision.assignments):
@@ -47,7 +46,7 @@ def graph_page(plan: GraphPlaced | GraphWaiting, heading: str) -> RenderableType
 def _placed(plan: GraphPlaced) -> list[RenderableType]:
     grid = Table("COMPONENT", "WHERE", "NEEDS", box=None, padding=(0, 3, 0, 0), header_style="bold")
     for part in plan.parts:
-        grid.add_row(part.name, _node(part.pool_name, part.node_id), _need(part.resources))
+        grid.add_row(part.name, _node(part.pool_name, part.node_id), amount(part.resources))
     if not plan.ties:
         return [grid]
     ties = Table("LINK", "USES", "OVER", "LATENCY", box=None, padding=(0, 3, 0, 0), header_style="bold")
@@ -90,8 +89,3 @@ def _refusals(rejected: tuple[Rejection, ...]) -> RenderableType:
 def _node(pool: str, node_id: NodeId) -> str:
     """Return a node as people write it; where its pool hides its nodes, the pool."""
     return f"{pool}/{node_id.rpartition('/')[2]}" if node_id else pool
-
-
-def _need(need: Resources) -> str:
-    devices = [f"{one.milli / 1000:g} × {one.kind}" for one in need.accelerators]
-    return "  ".join([f"{show_cpu(need.cpu_millis)} cores", show_memory(need.memory_mib), *devices])
