@@ -31,7 +31,7 @@ check: $(READY)  ## style, types, layers, sizes, names, and code that nothing us
 	$(BIN)/python tools/reachable.py
 	$(BIN)/vulture
 
-fix: $(READY)    ## let the formatter and the linter mend what they can
+fix: $(READY)    ## let the formatter and the linter fix what they can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 

@@ -54,9 +54,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests of each kind ran, and which engines and services were really driven."""
+    """Say how many tests of each kind ran, which engines were really driven, and which blocks of pages were not run."""
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
     of_features: dict[str, str] = {}
+    blocks: set[str] = set()
     for outcome in ("passed", "skipped", "failed", "error"):  # what comes later is worse, and stays
         for report in terminalreporter.getreports(outcome):
             folder = report.nodeid.removeprefix("tests/").partition("/")[0]
@@ -64,6 +65,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for key, name in getattr(report, "user_properties", ()):
                 if key == "drives":
                     tally[f"drove {name}"][outcome] += 1
+                elif key == "not run":
+                    blocks.add(name)
                 else:
                     of_features[report.nodeid] = outcome
     if path := terminalreporter.config.getoption("--record"):
@@ -71,6 +74,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for what, outcomes in sorted(tally.items(), reverse=True):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         terminalreporter.write_line(f"{what}: {counts}")
+    if blocks:
+        terminalreporter.write_line(f"code blocks of pages that were not run: {len(blocks)}")
+        for block in sorted(blocks):
+            terminalreporter.write_line(f"  {block}")
 
 
 def record(path: Path, outcomes: dict[str, str]) -> None:

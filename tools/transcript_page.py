@@ -20,6 +20,7 @@ BEGINNING = """\
 
 A task's file says what to run, not where. The same file runs unchanged on a host, on Kubernetes, on Slurm and on Ray:
 
+<!-- not run: needs every engine; tests/scenarios/same_task has them -->
 ```console
 $ yunhe run train.yaml                        # the platform chooses
 $ yunhe run --pool cluster train.yaml         # the same file, on this pool
@@ -62,7 +63,7 @@ def page() -> str:
     task = (SCENARIO / "tasks" / f"{SHOWN}.yaml").read_text()
     parts = [
         BEGINNING,
-        f"## A file that looks around\n\n```yaml\n{task}```\n",
+        f"## A file that looks around\n\n<!-- not run: needs every engine; tests/scenarios/same_task has them -->\n```yaml\n{task}```\n",
         "## What came of it, and of five others, on every engine\n",
         "No names and no times; use is told as bands around what the task did.\n",
         f"```text\n{transcript}```\n",

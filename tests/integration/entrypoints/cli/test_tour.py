@@ -55,36 +55,6 @@ def test_up_again_finds_what_runs(platform: Platform) -> None:
     assert (platform.admin.home / "server.pid").read_text() == before
 
 
-def tour() -> list[str]:
-    """Return the commands of the README's tour, less those that need another machine or start the platform."""
-    text = (REPOSITORY / "README.md").read_text().partition("## Ten minutes")[2].partition("\n## ")[0]
-    commands = re.findall(r"^\$ (.+)$", text, re.MULTILINE)
-    return [command for command in commands if not re.search(r"make |ssh |yunhe (up|down)", command)]
-
-
-def test_the_readme_tour_works_as_written(admin: Shell, tmp_path: Path) -> None:
-    shim = tmp_path / "yunhe"
-    shim.write_text(f'#!/bin/sh\nexec {" ".join(YUNHE)} "$@"\n')
-    shim.chmod(0o755)
-    environment = {**admin.environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    commands = tour()
-    assert len(commands) >= 8
-    for command in commands:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=REPOSITORY,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    for left in ("counts.txt", "ledger.ndjson"):
-        (REPOSITORY / left).unlink(missing_ok=True)
-
-
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_runs(admin: Shell, path: Path) -> None:
     if path.stem == "secret":

@@ -28,7 +28,7 @@ mkdir -p /run/sshd && echo ready && read -r _ && exec /usr/sbin/sshd -D -e -f "$
 
 
 class SshServer:
-    """An sshd that root and an ordinary account may enter."""
+    """An sshd that root, also called ``ops``, and an ordinary account may enter."""
 
     def __init__(self, directory: Path, process: subprocess.Popen[str], link: str, address: str) -> None:
         self.directory = directory
@@ -53,6 +53,19 @@ class SshServer:
             python=changes.get("python", "/usr/bin/python3"),
             declared=DeclaredNode(node_id=f"{user}-node"),
         )
+
+    def config(self, name: str) -> Path:
+        """Return a configuration for the system's ``ssh`` that finds this host by *name*."""
+        path = self.directory / f"{name}.ssh_config"
+        path.write_text(
+            f"Host {name}\n"
+            f"  HostName {self._address}\n"
+            f"  HostKeyAlias [{self._address}]:2222\n"
+            "  Port 2222\n"
+            f"  IdentityFile {self.directory}/key\n"
+            f"  UserKnownHostsFile {self.directory}/known_hosts\n"
+        )
+        return path
 
     def root_of(self, user: str) -> Path:
         """Return where the agent of *user* lives."""
@@ -161,8 +174,9 @@ def _write_files(directory: Path, address: str) -> None:
         home.mkdir(mode=0o755)
         os.chown(home, uid, uid)
     member = f"member:x:{MEMBER_UID}:{MEMBER_UID}::{directory}/member:/bin/sh\n"
+    ops = f"ops:x:0:0::{directory}/root:/bin/sh\n"
     passwd = Path("/etc/passwd").read_text()
-    (directory / "passwd").write_text(passwd + member)
+    (directory / "passwd").write_text(passwd + member + ops)
     (directory / "group").write_text(Path("/etc/group").read_text() + f"member:x:{MEMBER_UID}:\n")
     assert MEMBER_UID not in {entry.pw_uid for entry in pwd.getpwall()}
     (directory / "sshd_config").write_text(
