@@ -76,7 +76,7 @@ class Model(msgspec.Struct, frozen=True):
         if problems:
             raise InvalidInputError(
                 "This availability model cannot be planned.",
-                remedy="Mend what is named above; nothing was computed.",
+                remedy="Fix what is named above; nothing was computed.",
                 fields=problems,
             )
 

@@ -54,7 +54,7 @@ def _load(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidInputError(
             f"The model is not YAML: {error}",
-            remedy="Mend that line; a model starts like `modules: {web: [login, shop], store: 3}`.",
+            remedy="Fix that line; a model starts like `modules: {web: [login, shop], store: 3}`.",
         ) from None
     content = documents[0] if len(documents) == 1 else None
     if not isinstance(content, dict):
@@ -87,7 +87,7 @@ class _ModelReader(ProblemReader):
         if self.problems:
             raise InvalidInputError(
                 "This model cannot be read.",
-                remedy="Mend what is named above; nothing was computed.",
+                remedy="Fix what is named above; nothing was computed.",
                 fields=tuple(self.problems),
             )
         return ModelFile(Model(modules, shared, replicas, assumptions), target)

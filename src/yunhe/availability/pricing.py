@@ -28,7 +28,7 @@ class Pricing(msgspec.Struct, frozen=True, omit_defaults=True):
         problems = tuple(self._problems())
         if problems:
             raise InvalidInputError(
-                "These costs cannot be planned with.", remedy="Mend what is named above.", fields=problems
+                "These costs cannot be planned with.", remedy="Fix what is named above.", fields=problems
             )
 
     def _problems(self) -> Iterator[FieldProblem]:

@@ -91,7 +91,7 @@ def nearest(word: str, words: list[str]) -> str | None:
 def _refusal(problems: tuple[FieldProblem, ...]) -> InvalidInputError:
     count = "One field is" if len(problems) == 1 else f"{len(problems)} fields are"
     return InvalidInputError(
-        f"{count} wrong.", remedy="Mend what is listed and send it again.", fields=problems
+        f"{count} wrong.", remedy="Fix what is listed and send it again.", fields=problems
     )
 
 

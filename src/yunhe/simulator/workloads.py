@@ -88,7 +88,7 @@ def _check(path: Path, tasks: list[SimulatedTask]) -> None:
         ]
     if problems:
         raise InvalidInputError(
-            f"{path.name} has tasks that cannot be.", remedy="Mend those named.", fields=tuple(problems[:20])
+            f"{path.name} has tasks that cannot be.", remedy="Fix those named.", fields=tuple(problems[:20])
         )
 
 

@@ -213,7 +213,7 @@ class PoolService:
         except PoolUnreachableError as error:
             raise PoolUnreachableError(
                 f"Pool {pool.spec.name} does not say whether it still runs any of our jobs: {error.problem}",
-                remedy=f"Mend it (yunhe pool check {pool.spec.name}), or give up what may run there: yunhe pool rm --force {pool.spec.name}.",
+                remedy=f"Fix it (yunhe pool check {pool.spec.name}), or give up what may run there: yunhe pool rm --force {pool.spec.name}.",
             ) from error
 
     async def let_go_of_removed(self) -> None:

@@ -62,7 +62,7 @@ def _read_csv(path: Path) -> Table:
     except csv.Error as error:
         raise InvalidInputError(
             f"{path.name} cannot be read beyond line {reader.line_num}: {error}.",
-            remedy="Mend that line: a quote may be open, or the file is not text.",
+            remedy="Fix that line: a quote may be open, or the file is not text.",
         ) from None
     for number, row in numbered:
         if len(row) != len(header):

@@ -95,7 +95,7 @@ def _document(folder: Path, name: str, kind: type[T]) -> T | None:
                 raise InvalidInputError(f"{path.name} cannot be read: {error}.") from None
             except InvalidInputError as error:
                 raise InvalidInputError(
-                    f"{path.name} cannot be read.", remedy="Mend the fields named.", fields=error.fields
+                    f"{path.name} cannot be read.", remedy="Fix the fields named.", fields=error.fields
                 ) from None
     return None
 

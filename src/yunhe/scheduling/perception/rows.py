@@ -109,7 +109,7 @@ def read_rows(path: Path, columns: tuple[str, ...], read: Callable[[FileRow], T]
     if problems:
         raise InvalidInputError(
             f"{path.name} cannot be read.",
-            remedy="Mend what is listed; an unknown value is an empty cell.",
+            remedy="Fix what is listed; an unknown value is an empty cell.",
             fields=tuple(problems),
         )
     return found

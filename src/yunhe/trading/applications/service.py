@@ -188,7 +188,7 @@ def _check_batch(submissions: tuple[Submission, ...], idempotency_key: str) -> N
     if problems:
         raise InvalidInputError(
             f"The submission has {len(problems)} problem{'s' if len(problems) > 1 else ''}; nothing was accepted.",
-            remedy="Mend the fields named and submit again.",
+            remedy="Fix the fields named and submit again.",
             fields=tuple(problems),
         )
 

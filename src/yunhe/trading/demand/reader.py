@@ -29,7 +29,7 @@ def read_yaml(text: str | bytes) -> Document:
         documents = load_yaml(text)
     except ValueError as error:
         raise InvalidInputError(
-            f"This is not YAML that can be read: {error}", remedy="Mend it, then run it again."
+            f"This is not YAML that can be read: {error}", remedy="Fix it, then run it again."
         ) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = "nothing" if not documents or documents[0] is None else kind_of(documents[0])

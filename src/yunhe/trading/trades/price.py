@@ -43,7 +43,7 @@ def tier_prices(high: Prices, given: dict[Tier, Prices] | None = None) -> dict[T
     if problems:
         raise InvalidInputError(
             "Prices must fall with the tier: high > medium > low for every unit.",
-            remedy="Mend the prices named, or leave medium and low out to have them follow from high.",
+            remedy="Fix the prices named, or leave medium and low out to have them follow from high.",
             fields=tuple(problems),
         )
     return tiers

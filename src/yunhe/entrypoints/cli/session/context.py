@@ -65,7 +65,7 @@ def load_config() -> Config:
         return Config()
     except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise InvalidInputError(
-            f"{path} cannot be read: {error}.", remedy="Mend it, or remove it and `yunhe login` again."
+            f"{path} cannot be read: {error}.", remedy="Fix it, or remove it and `yunhe login` again."
         ) from error
 
 

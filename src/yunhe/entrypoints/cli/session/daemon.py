@@ -69,7 +69,7 @@ def await_ready(server: RunningServer, home: Path) -> None:
         if _birth(server.pid) != server.born:
             raise YunheError(
                 f"The server ended at once:\n{_tail(_output_file(home))}",
-                remedy=f"Mend what it says, then `yunhe up` again. Its log is {log}.",
+                remedy=f"Fix what it says, then `yunhe up` again. Its log is {log}.",
             )
         if answers(server.url):
             return

@@ -1,4 +1,4 @@
-"""``yunhe doctor``: check everything, and say how to mend what is broken."""
+"""``yunhe doctor``: check everything, and say how to fix what is broken."""
 
 import shutil
 import stat

@@ -136,7 +136,7 @@ def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
         first = failed[0] if failed else Check(step="connected", ok=False)
         raise PoolUnreachableError(
             f"{name} is not ready: {first.failure}",
-            remedy=first.remedy or f"Mend it, then `yunhe pool check {name}`.",
+            remedy=first.remedy or f"Fix it, then `yunhe pool check {name}`.",
         )
     if output is Format.TABLE:
         took = time.monotonic() - began
