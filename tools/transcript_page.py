@@ -33,12 +33,12 @@ What you can rely on wherever it runs:
   directory of their own, empty but for `workdir`, which is also `HOME`; output and errors come as one log.
 - `envs` and `secrets` are there as variables, beside `YUNHE_JOB_ID`, `YUNHE_ATTEMPT` (1, 2, …), `YUNHE_ALLOCATION_ID`,
   `YUNHE_PROJECT_ID`, `YUNHE_CPU_MILLIS`, `YUNHE_MEMORY_MIB` and `YUNHE_NODE_ID`.
-- The exit code is the script's own. Whoever is stopped, or has run out of time, first hears SIGTERM and has a moment to
-  put things in order.
+- The exit code is the script's own. A task that is stopped or exceeds its time limit gets SIGTERM first, and has a short
+  time to clean up before it is killed.
 - A retry begins in a fresh directory and may run on another pool.
-- What is owed is the pool's price times what was metered, to the millionth.
-- `workdir` and `file_mounts` lie in the directory before `setup` begins, and `outputs` are brought home after the end, also of
-  what failed, was stopped or ran out of time (on Kubernetes not of what a stop had to kill). How much may be sent
+- The cost is the pool's price times the metered use, to the millionth.
+- `workdir` and `file_mounts` lie in the directory before `setup` begins, and `outputs` are fetched after the end, also of
+  a task that failed, was stopped or ran out of time (on Kubernetes not of one that a stop had to kill). How much may be sent
   differs: a Kubernetes cluster takes 24 MiB compressed for one task, Ray 100 MiB for each archive, hosts and Slurm what
   their disks hold.
 

@@ -34,8 +34,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Generator[Workspace]:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ssh_host() -> Generator[SshServer]:
+    """A host that no page has used yet."""
     with ssh_server() as server:
         yield server
 

@@ -17,7 +17,7 @@ from support.agent_roots import agent_root
 from support.doc_pages import Command, File
 from support.repository import REPOSITORY
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 _END = re.compile(r"\x1e(\d+) (\d+)\x1e")
 """What the shell prints after each command: its number and its exit code."""
 _YUNHE = """\

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from support.repository import REPOSITORY
 from yunhe.entrypoints.cli.main import main
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Dimension
@@ -236,15 +235,6 @@ def test_a_trace_too_short_to_judge_says_how_much_is_needed(screen: Screen, usag
     short = [lines[0], *(line for line in lines[1:] if int(line.split(",")[1]) < 1_767_571_200 + 7200)]
     (tmp_path / "short.csv").write_text("\n".join(short) + "\n")
     assert "at least 5 hours" in screen.refusal("assess", str(tmp_path / "short.csv"))
-
-
-def test_the_how_to_shows_what_the_command_prints(screen: Screen):
-    page = (REPOSITORY / "docs/how-to/assess-oversubscription.md").read_text()
-    shown = page.partition("$ yunhe flex assess --demo --no-report\n")[2].partition("```")[0]
-    status, out, _ = screen.run("assess", "--demo", "--no-report")
-    assert status == 0
-    printed = "".join(line.rstrip() + "\n" for line in out.splitlines())
-    assert shown == printed, "paste what it prints into the page"
 
 
 def test_every_command_has_help_with_an_example(screen: Screen):
