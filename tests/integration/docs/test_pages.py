@@ -63,6 +63,8 @@ def test_a_block_is_run_or_says_why_not(page: Path, record_property: Callable[[s
         if reason := block.notes.get("not run"):
             record_property("not run", f"{page.relative_to(REPOSITORY)}:{block.line}: {reason}")
     assert [block.line for block in found if block.idle] == []
+    named = re.findall(r"tests/[\w/.]+\w", " ".join(block.notes.get("not run", "") for block in found))
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
 
 
 def test_both_readmes_have_the_same_headings_and_commands() -> None:
