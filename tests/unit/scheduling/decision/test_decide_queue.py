@@ -98,7 +98,7 @@ def test_compiled_kernels_decide_as_the_plain_ones_do(monkeypatch: pytest.Monkey
 def test_a_small_decision_needs_no_compiler() -> None:
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "from worlds import *\n"
+        "from support.worlds import *\n"
         "from yunhe.scheduling.decision.decide import decide\n"
         "decide(demand(), world([pool('p')], [node('n', 'p', cores(2, 4))]))\n"
         "assert 'numba' not in sys.modules, 'numba was imported'"
