@@ -115,6 +115,14 @@ class DiskFullError(YunheError):
     retryable = True
 
 
+class DatabaseUnavailableError(YunheError):
+    """The database cannot be reached, or was lost during the call; whether it kept a write is not known then."""
+
+    code = "database-unavailable"
+    status = 503
+    retryable = True
+
+
 BY_CODE: dict[str, type[YunheError]] = {
     kind.code: kind
     for kind in (
@@ -129,5 +137,6 @@ BY_CODE: dict[str, type[YunheError]] = {
         PoolUnreachableError,
         FencedError,
         DiskFullError,
+        DatabaseUnavailableError,
     )
 }

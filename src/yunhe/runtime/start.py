@@ -88,6 +88,7 @@ async def running(
             stack.enter_context(_only_process(settings.home))
         database = Database(url, reserve_bytes=settings.reserve_bytes, took=_time_transaction)
         stack.callback(database.close)
+        await database.wait_until_available()
         await migrate(database)
         if database.is_sqlite:
             await database.write(_end_old_leases)

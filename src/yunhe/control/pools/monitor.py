@@ -11,7 +11,7 @@ from yunhe.control.pools import store
 from yunhe.control.pools.model import PoolSpec, PoolState
 from yunhe.control.pools.service import PoolService
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import PoolUnreachableError, YunheError
+from yunhe.kernel.errors import DatabaseUnavailableError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import PoolId
 from yunhe.storage import leases
 from yunhe.storage.database import Database
@@ -47,7 +47,10 @@ class PoolMonitor:
             anyio.create_task_group() as tasks,
         ):
             while True:
-                await self._begin_looks(tasks)
+                try:
+                    await self._begin_looks(tasks)
+                except DatabaseUnavailableError:
+                    await self._database.wait_until_available()
                 await anyio.sleep(LOOK_EVERY_S)
 
     async def take_silence(self, reasons: dict[str, str]) -> None:
@@ -84,6 +87,8 @@ class PoolMonitor:
             await anyio.sleep(after_s)
             with anyio.fail_after(LOOK_TIMEOUT_S):
                 await self._pools.look(pool_id, spec)
+        except DatabaseUnavailableError:
+            log.info("look waits for the database", extra={"pool": spec.name})
         except (YunheError, TimeoutError) as error:
             await self._missed(pool_id, spec, error)
         except Exception as error:

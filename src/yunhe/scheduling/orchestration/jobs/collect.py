@@ -12,7 +12,13 @@ from sqlalchemy.engine import Connection
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError, YunheError
+from yunhe.kernel.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    FencedError,
+    NotFoundError,
+    YunheError,
+)
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import store
@@ -120,7 +126,7 @@ async def _lost(held: LeasedJob, bring: Coroutine[Any, Any, str]) -> str:
     """Return why what is brought is lost, or nothing; raise what may be over when it is tried again."""
     try:
         return await bring
-    except FencedError:
+    except (FencedError, DatabaseUnavailableError):
         raise
     except YunheError as error:
         never_ran = held.started_at is None and held.ending != UNKNOWN

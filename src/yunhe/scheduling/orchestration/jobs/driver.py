@@ -1,12 +1,13 @@
 """The driver: holds leases on jobs and takes each from its intent to its end, one step after another."""
 
 import logging
+import random
 
 import anyio
 import sqlalchemy as sa
 from anyio.abc import TaskGroup
 
-from yunhe.kernel.errors import DiskFullError, FencedError
+from yunhe.kernel.errors import DatabaseUnavailableError, FencedError, YunheError
 from yunhe.kernel.ids import AllocationId, JobId
 from yunhe.observability.context import log_ids
 from yunhe.observability.supervise import supervise
@@ -88,9 +89,17 @@ class Driver:
         driven = sa.select(JOBS.c.id).where(JOBS.c.state.in_(DRIVEN)).order_by(JOBS.c.id).limit(CLAIM_LIMIT)
         while True:
             now = self._means.clock()
-            rows = await self._means.database.write(
-                lambda c, n=now: leases.claim(c, JOBS, driven, owner=self._means.owner, now=n, ttl_s=LEASE_S)
-            )
+            try:
+                rows = await self._means.database.write(
+                    lambda c, n=now: leases.claim(
+                        c, JOBS, driven, owner=self._means.owner, now=n, ttl_s=LEASE_S
+                    )
+                )
+            except DatabaseUnavailableError:
+                # Every lease may have run out meanwhile: whoever drives a job renews it before others may claim it.
+                await self._means.database.wait_until_available()
+                await anyio.sleep(HEARTBEAT_S / 2)
+                continue
             for row in rows:
                 self.take(JobId(row.id), row.lease_token)
             await anyio.sleep(0 if len(rows) == CLAIM_LIMIT else HEARTBEAT_S / 2)
@@ -98,9 +107,9 @@ class Driver:
     async def _heartbeat_forever(self) -> None:
         undriven: set[str] = set()
         while True:
-            await anyio.sleep(HEARTBEAT_S)
             now = self._means.clock()
             if not self._drives:
+                await anyio.sleep(HEARTBEAT_S)
                 continue
             held = await self._means.database.write(
                 lambda c, n=now: leases.keep(c, JOBS, owner=self._means.owner, now=n, ttl_s=LEASE_S)
@@ -112,6 +121,7 @@ class Driver:
                 await self._means.database.write(
                     lambda c, ids=lost: leases.let_go(c, JOBS, owner=self._means.owner, ids=ids)
                 )
+            await anyio.sleep(HEARTBEAT_S)
 
     async def _drive(self, job_id: JobId) -> None:
         drive = self._drives[job_id]
@@ -131,7 +141,11 @@ class Driver:
         """Return the job if its lease still stands and there is something to do."""
         while True:
             token = drive.token
-            held = await self._means.database.read(lambda c, t=token: store.read_held(c, job_id, t))
+            try:
+                held = await self._means.database.read(lambda c, t=token: store.read_held(c, job_id, t))
+            except DatabaseUnavailableError:
+                await drive.wait(_spread(RETRY_S))
+                continue
             if held is not None and held.state in self._steps:
                 return held
             if (
@@ -164,10 +178,20 @@ class Driver:
         except FencedError:
             log.info("lease has passed to another holder")
             await drive.wait(RETRY_S)
-        except DiskFullError as error:
-            log.warning("step waits for room", extra={"problem": str(error)})
+        except DatabaseUnavailableError:
+            await drive.wait(_spread(RETRY_S))
+        except YunheError as error:
+            if not error.retryable:
+                log.exception("step failed, will be repeated", extra={"state": held.state})
+            else:
+                log.warning("step waits", extra={"problem": str(error)})
             await drive.wait(SLOW_RETRY_S)
         except Exception:
             # The row is as it was: the same step is tried again.
             log.exception("step failed, will be repeated", extra={"state": held.state})
             await drive.wait(SLOW_RETRY_S)
+
+
+def _spread(seconds: float) -> float:
+    """Return a pause of about *seconds*: jobs that failed together must not all try again together."""
+    return seconds * random.uniform(0.5, 1.5)  # noqa: S311 - no secret

@@ -16,7 +16,14 @@ from sqlalchemy.engine import Connection
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import DiskFullError, FencedError, NotFoundError, PoolUnreachableError, YunheError
+from yunhe.kernel.errors import (
+    DatabaseUnavailableError,
+    DiskFullError,
+    FencedError,
+    NotFoundError,
+    PoolUnreachableError,
+    YunheError,
+)
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
@@ -116,7 +123,7 @@ class Steps:
             await self._say(held, f"the pool does not answer: {error.problem}")
             await drive.wait(RETRY_S)
             return
-        except FencedError:
+        except (FencedError, DatabaseUnavailableError):
             raise
         except YunheError as error:
             if not await self._pool_removed(held):
@@ -331,7 +338,7 @@ class Steps:
         seen = self._watcher.seen(held.pool_id, held.allocation_id)
         try:
             home = await self._fetcher.bring_home(held, log_bytes=seen.log_bytes if seen is not None else 0)
-        except FencedError:
+        except (FencedError, DatabaseUnavailableError):
             raise
         except YunheError as error:
             await self._finish_later(held, drive, error)
