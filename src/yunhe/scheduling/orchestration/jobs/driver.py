@@ -64,13 +64,14 @@ class Driver:
             finally:
                 self._tasks = None
 
-    def take(self, job_id: JobId, token: int) -> None:
+    def take(self, job_id: JobId, token: int, *, placed_here: bool = True) -> None:
         """Begin to drive a job whose lease was just won; one that is driven already goes on with the new token."""
         drive = self._drives.get(job_id)
         if drive is not None:
             drive.token = token
+            drive.is_unsent |= placed_here  # a lease that was claimed again changes nothing
         elif self._tasks is not None:
-            self._drives[job_id] = DrivenJob(token)
+            self._drives[job_id] = DrivenJob(token, placed_here=placed_here)
             self._tasks.start_soon(self._drive, job_id)
 
     def poke(self, job_id: JobId) -> None:
@@ -101,7 +102,7 @@ class Driver:
                 await anyio.sleep(HEARTBEAT_S / 2)
                 continue
             for row in rows:
-                self.take(JobId(row.id), row.lease_token)
+                self.take(JobId(row.id), row.lease_token, placed_here=False)
             await anyio.sleep(0 if len(rows) == CLAIM_LIMIT else HEARTBEAT_S / 2)
 
     async def _heartbeat_forever(self) -> None:

@@ -14,13 +14,15 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
+from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase, PoolState
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     DatabaseUnavailableError,
     DiskFullError,
     FencedError,
+    LaunchUnansweredError,
     NotFoundError,
+    PoolNotReachedError,
     PoolUnreachableError,
     YunheError,
 )
@@ -53,6 +55,7 @@ REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
 
 REFUSED = "refused"
+NOT_REACHED = "not-reached"
 
 NO_LEASE: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
@@ -74,7 +77,7 @@ class StepDependencies(NamedTuple):
 class DrivenJob:
     """A job being driven by this process."""
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, *, placed_here: bool) -> None:
         self.token = token
         self.news = anyio.Event()
         self.allocation_id: AllocationId | None = None
@@ -82,6 +85,8 @@ class DrivenJob:
         self.pool_id: PoolId | None = None
         self.begun_at_look = 0
         self.metered_at = 0.0
+        self.is_unsent = placed_here
+        """Placed by this process, which has surely not sent its launch yet."""
         self.failures = 0
         """Attempts to bring its files home that failed in a row."""
 
@@ -120,8 +125,7 @@ class Steps:
         try:
             await self._means.pools.launch(held.pool_id, order, held.order.mounts)
         except PoolUnreachableError as error:
-            await self._say(held, f"the pool does not answer: {error.problem}")
-            await drive.wait(RETRY_S)
+            await self._unreachable(held, drive, error)
             return
         except (FencedError, DatabaseUnavailableError):
             raise
@@ -139,6 +143,36 @@ class Steps:
 
         await self._means.database.write(launched)
         failpoint("launch-after-record")
+
+    async def _unreachable(self, held: LeasedJob, drive: DrivenJob, error: PoolUnreachableError) -> None:
+        """Wait for the pool while it is not called offline; then place the job elsewhere if it surely does not run there."""
+        drive.is_unsent &= isinstance(error, PoolNotReachedError)
+        surely_expired = isinstance(error, LaunchUnansweredError)
+        if (drive.is_unsent or surely_expired) and await self._is_offline(held):
+            if surely_expired:
+                await self._end(held, ending=UNKNOWN, detail=error.problem)
+            else:
+                await self._withdraw(held, error)
+            return
+        await self._say(held, f"the pool does not answer: {error.problem}")
+        await drive.wait(RETRY_S)
+
+    async def _is_offline(self, held: LeasedJob) -> bool:
+        return (await self._means.pools.pool(held.pool_id)).state is PoolState.OFFLINE
+
+    async def _withdraw(self, held: LeasedJob, error: PoolUnreachableError) -> None:
+        """Have a job placed again whose launch was never sent; that is no refusal, and costs it nothing."""
+        now = self._means.clock()
+
+        def write(connection: Connection) -> None:
+            ended: dict[str, Any] = {"ended_at": now, "ending": NOT_REACHED, "detail": error.problem}
+            store.update_guarded(connection, held, state=AllocationState.ENDED, **ended)
+            reason = f"its pool went offline before the launch: {error.problem}"
+            store.change(connection, held, JobState.PENDING, now, reason=reason, due_at=0.0, **NO_LEASE)
+
+        await self._means.database.write(write)
+        self._means.notices.poke()
+        self._means.room_freed()
 
     async def _await_running(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Follow an allocation the pool has taken until it runs: the pool may have a queue of its own."""
@@ -334,6 +368,11 @@ class Steps:
         wait_s = min(held.due_at - self._means.clock(), LONGEST_REFUSED_PAUSE_S)
         if wait_s > 0 and not is_given_up(held):
             await drive.wait(wait_s)
+            return
+        if held.ending == UNKNOWN and not held.launched:
+            await self._write_end(
+                held, Home()
+            )  # the pool never said that it has it: there is nothing to fetch
             return
         seen = self._watcher.seen(held.pool_id, held.allocation_id)
         try:
