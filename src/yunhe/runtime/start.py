@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import sqlalchemy as sa
 from prometheus_client import Histogram
 from sqlalchemy.engine import Connection
 
@@ -23,7 +24,7 @@ from yunhe.control.pools.model import PoolState
 from yunhe.control.pools.monitor import PoolMonitor
 from yunhe.control.pools.service import PoolService
 from yunhe.infrastructure.contract.kind import Kind
-from yunhe.kernel.clock import Clock, system_clock
+from yunhe.kernel.clock import Clock, SteadyClock
 from yunhe.kernel.errors import ConflictError
 from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY, SampledMetrics, measure_lag
 from yunhe.observability.redaction import keep_out
@@ -40,7 +41,7 @@ from yunhe.scheduling.orchestration.jobs.workers import Workers
 from yunhe.scheduling.orchestration.service import OrchestrationService
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.service import PerceptionService, UsageFeed
-from yunhe.storage import leases
+from yunhe.storage import audit, leases, outbox
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database, metadata
 from yunhe.storage.migrate import migrate
@@ -75,11 +76,12 @@ def first_key_path(home: Path) -> Path:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, kinds: Mapping[str, Kind] | None = None, clock: Clock = system_clock
+    settings: Settings, *, kinds: Mapping[str, Kind] | None = None, clock: Clock | None = None
 ) -> AsyncGenerator[Platform]:
     """Run every built sub-module of this process's role until the block ends.
 
-    *kinds* are the only kinds of engines in process then, instead of all that are installed.
+    *kinds* are the only kinds of engines in process then, instead of all that are installed. *clock* replaces the
+    system's clock.
     """
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with AsyncExitStack() as stack:
@@ -92,6 +94,7 @@ async def running(
         await migrate(database)
         if database.is_sqlite:
             await database.write(_end_old_leases)
+        clock = clock or SteadyClock(floor=await database.read(newest_time))
         start = _Start(settings, database, in_process(kinds), clock)
         for name in start_order():
             await stack.enter_async_context(start.submodule(name))
@@ -282,6 +285,14 @@ def _only_process(home: Path) -> Generator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def newest_time(connection: Connection) -> float:
+    """Return the newest moment that was written down, or 0."""
+    newest = [
+        sa.select(table.c.at).order_by(table.c.seq.desc()).limit(1) for table in (outbox.EVENTS, audit.LOG)
+    ]
+    return max(connection.scalar(query) or 0.0 for query in newest)
 
 
 def _end_old_leases(connection: Connection) -> None:

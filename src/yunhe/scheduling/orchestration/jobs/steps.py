@@ -26,7 +26,7 @@ from yunhe.kernel.errors import (
     PoolUnreachableError,
     YunheError,
 )
-from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.ids import AllocationId, PoolId, made_at_s
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
@@ -53,6 +53,8 @@ LONGEST_REFUSED_PAUSE_S = 600.0
 PLACEMENT_TRIES = 5
 REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
+
+CLOCKS_DIFFER_S = 2.0
 
 REFUSED = "refused"
 NOT_REACHED = "not-reached"
@@ -183,7 +185,7 @@ class Steps:
             await drive.wait(CHECK_S)
             return
         now = self._means.clock()
-        started_at = seen.started_at or now
+        started_at = _within(seen.started_at or now, made_at_s(held.allocation_id), now)
 
         def runs(connection: Connection) -> None:
             store.change(connection, held, JobState.RUNNING, now, reason="", started_at=started_at)
@@ -327,12 +329,15 @@ class Steps:
                     "state": AllocationState.LAUNCHED,  # also where we died between the launch and its record
                     "exit_code": seen.exit_code,
                     "meters": msgspec.json.encode(seen.meters),
-                    "ended_at": seen.ended_at or now,
                 }
-                if seen.started_at is not None:
-                    values["started_at"] = seen.started_at
+                placed_at = made_at_s(held.allocation_id)
+                started_at = held.started_at
+                if seen.started_at is not None and started_at is None:
+                    started_at = values["started_at"] = _within(seen.started_at, placed_at, now)
                     if held.state is JobState.STARTING:  # over before anybody saw it run
-                        leases.apply(connection, JOBS, held.job_id, held.token, started_at=seen.started_at)
+                        leases.apply(connection, JOBS, held.job_id, held.token, started_at=started_at)
+                ran_s = (seen.ended_at or now) - (seen.started_at or now)
+                values["ended_at"] = _within((started_at or now) + ran_s, started_at or placed_at, now)
             store.update_allocation(connection, held.allocation_id, **values)
 
         failpoint("exit-before-record")
@@ -466,3 +471,11 @@ def _attempted(held: LeasedJob) -> EndedAttempt:
 def _detail(seen: Observed) -> str:
     """Say what the pool says, else in which step it ended when that was not the main one."""
     return seen.detail or (f"in {seen.step}" if seen.step not in ("", "run") else "")
+
+
+def _within(told_at: float, earliest: float, latest: float) -> float:
+    """Return what a pool's clock told, as far as ours bears it out; a difference that shows is logged."""
+    at = max(earliest, min(told_at, latest))
+    if abs(at - told_at) > CLOCKS_DIFFER_S:
+        log.warning("clock of the pool differs", extra={"by_s": round(told_at - at, 1)})
+    return at
