@@ -67,23 +67,29 @@ def postgres_server() -> Generator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def kill_and_start_again(socket_folder: str) -> None:
-    """End a server as a power cut would, and start it again."""
+def control(socket_folder: str, *command: str) -> None:
+    """Have a server stop (as a power cut would end it), start or restart."""
     pg_ctl = _program("pg_ctl")
     assert pg_ctl is not None
     folder = Path(socket_folder)
-    command = [
-        pg_ctl,
-        "-w",
-        "-D",
-        str(folder / "data"),
-        "-l",
-        str(folder / "log"),
-        "-m",
-        "immediate",
-        "restart",
-    ]
-    subprocess.run(_as_postgres(command), check=True, capture_output=True, cwd=folder)
+    fixed = [pg_ctl, "-w", "-D", str(folder / "data"), "-l", str(folder / "log")]
+    subprocess.run(_as_postgres([*fixed, *command]), check=True, capture_output=True, cwd=folder)
+
+
+def stop(socket_folder: str) -> None:
+    """End a server as a power cut would."""
+    control(socket_folder, "-m", "immediate", "stop")
+
+
+def start_again(socket_folder: str) -> None:
+    """Start a server that was stopped; return once it answers."""
+    options = f"-p {PORT} -k {socket_folder} -c listen_addresses='' -c fsync=off -c max_connections=200"
+    control(socket_folder, "-o", options, "start")
+
+
+def kill_and_start_again(socket_folder: str) -> None:
+    """End a server as a power cut would, and start it again."""
+    control(socket_folder, "-m", "immediate", "restart")
 
 
 def new_database(socket_folder: str, name: str, *, tablespace: Path | None = None) -> str:

@@ -100,6 +100,18 @@ class PoolUnreachableError(YunheError):
     retryable = True
 
 
+class PoolNotReachedError(PoolUnreachableError):
+    """The pool could not be reached, and the call was not sent."""
+
+    code = "pool-not-reached"
+
+
+class LaunchUnansweredError(PoolUnreachableError):
+    """A launch was sent and not answered, and its time to be claimed is over: it was claimed by now, or never will be."""
+
+    code = "launch-unanswered"
+
+
 class FencedError(YunheError):
     """Somebody with a newer fencing token commands this allocation now."""
 
@@ -115,6 +127,14 @@ class DiskFullError(YunheError):
     retryable = True
 
 
+class DatabaseUnavailableError(YunheError):
+    """The database cannot be reached, or was lost during the call; whether it kept a write is not known then."""
+
+    code = "database-unavailable"
+    status = 503
+    retryable = True
+
+
 BY_CODE: dict[str, type[YunheError]] = {
     kind.code: kind
     for kind in (
@@ -127,7 +147,10 @@ BY_CODE: dict[str, type[YunheError]] = {
         TooLargeError,
         UnsupportedError,
         PoolUnreachableError,
+        PoolNotReachedError,
+        LaunchUnansweredError,
         FencedError,
         DiskFullError,
+        DatabaseUnavailableError,
     )
 }

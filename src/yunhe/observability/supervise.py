@@ -1,6 +1,7 @@
 """Background loops that outlive their failures."""
 
 import logging
+import random
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -10,8 +11,8 @@ from yunhe.kernel.errors import YunheError
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-RETRYABLE_PAUSE_S = 2.0
-"""The longest pause after an error that passes by itself: a full disk, say."""
+RETRYABLE_PAUSE_S = 1.0
+"""The longest pause after an error that passes by itself: a full disk, say, or a database that is away."""
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ async def supervise(name: str, loop: Callable[[], Awaitable[None]]) -> None:
             await loop()
         except Exception as error:
             if _is_retryable(error):
-                most_s = RETRYABLE_PAUSE_S
+                # Each loop at its own time: all of them meet the same error, and would come back together.
+                most_s = RETRYABLE_PAUSE_S * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
                 log.warning("loop waits", extra={"loop": name, "problem": str(error)})
             else:
                 log.exception("loop failed, will run again", extra={"loop": name})

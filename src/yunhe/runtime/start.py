@@ -22,7 +22,7 @@ from yunhe.control.pools.model import PoolState
 from yunhe.control.pools.monitor import PoolMonitor
 from yunhe.control.pools.service import PoolService
 from yunhe.infrastructure.contract.kind import Kind
-from yunhe.kernel.clock import Clock, system_clock
+from yunhe.kernel.clock import Clock, SteadyClock
 from yunhe.kernel.errors import ConflictError
 from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY, SampledMetrics, measure_lag
 from yunhe.observability.redaction import keep_out
@@ -40,6 +40,7 @@ from yunhe.scheduling.orchestration.service import OrchestrationService
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.service import PerceptionService, UsageFeed
 from yunhe.storage import leases
+from yunhe.storage.audit import newest_time
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 from yunhe.storage.migrate import migrate
@@ -74,11 +75,12 @@ def first_key_path(home: Path) -> Path:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, kinds: Mapping[str, Kind] | None = None, clock: Clock = system_clock
+    settings: Settings, *, kinds: Mapping[str, Kind] | None = None, clock: Clock | None = None
 ) -> AsyncGenerator[Platform]:
     """Run every built sub-module of this process's role until the block ends.
 
-    *kinds* are the only kinds of engines in process then, instead of all that are installed.
+    *kinds* are the only kinds of engines in process then, instead of all that are installed. *clock* replaces the
+    system's clock.
     """
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with AsyncExitStack() as stack:
@@ -87,9 +89,11 @@ async def running(
             stack.enter_context(_only_process(settings.home))
         database = Database(url, reserve_bytes=settings.reserve_bytes, took=_time_transaction)
         stack.callback(database.close)
+        await database.wait_until_available()
         await migrate(database)
         if database.is_sqlite:
             await database.write(leases.end_all)
+        clock = clock or SteadyClock(floor=await database.read(newest_time))
         start = _Start(settings, database, in_process(kinds), clock)
         for name in start_order():
             await stack.enter_async_context(start.submodule(name))

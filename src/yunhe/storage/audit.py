@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from yunhe.storage import outbox
 from yunhe.storage.database import Database, T, metadata
 
 SUBJECT_LENGTH = 200
@@ -106,3 +107,10 @@ async def change(  # noqa: PLR0913 - one for each column
 
 def nothing(_: Connection) -> None:
     """Change nothing: for a line that tells of what is done elsewhere."""
+
+
+def newest_time(connection: Connection) -> float:
+    """Return the newest moment that was written down, as an event or in this log; 0 where there is none."""
+    tables = (outbox.EVENTS, LOG)
+    newest = [sa.select(table.c.at).order_by(table.c.seq.desc()).limit(1) for table in tables]
+    return max(connection.scalar(query) or 0.0 for query in newest)

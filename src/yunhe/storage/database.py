@@ -4,6 +4,7 @@ A transaction is a plain function of a connection: it cannot await, so no call t
 the same code serves both databases at the cost of one thread hop per transaction.
 """
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -20,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.interfaces import ExceptionContext
 
-from yunhe.kernel.errors import DiskFullError
+from yunhe.kernel.errors import DatabaseUnavailableError, DiskFullError
 from yunhe.kernel.units import MIB
 from yunhe.storage.reserve import Reserve, has_no_room
 
@@ -47,8 +48,25 @@ SQLITE_READERS = 4
 WAL_KEPT_BYTES = 16 * MIB
 _RETRYABLE_SQLSTATES = {"40001", "40P01"}
 _DISK_FULL_SQLSTATE = "53100"
+_UNAVAILABLE_SQLSTATES = ("08", "57P", "53300", "25P03")
+"""Connection errors, a server that starts or stops, no connection left, a connection ended while it was idle."""
+_REFUSED_FOR_GOOD = ("authentication failed", "does not exist", "no pg_hba.conf entry")
+"""What a server says that answers and will not let us in; waiting does not help."""
+RECONNECT_EVERY_S = 0.25
+"""After a connection could not be made, calls fail at once for so long: they do not queue behind each other."""
+WARN_EVERY_S = 10.0
+CONNECT_DEFAULTS = {
+    "connect_timeout": "3",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+"""How soon a database host that has vanished is noticed; the URL may say otherwise."""
 _FAILURE = "failure"
 _ATTEMPTS = 5
+
+log = logging.getLogger(__name__)
 
 
 class _Waiting:
@@ -79,11 +97,24 @@ class Database:
         self._readers = anyio.CapacityLimiter(SQLITE_READERS if self.is_sqlite else POSTGRES_CONNECTIONS)
         self._turn = anyio.Lock()
         self._waiting: list[_Waiting] = []
+        self._reconnect_at = 0.0
 
     @property
     def is_full(self) -> bool:
         """Whether the reserve is spent: what may wait is refused until there is room again."""
         return self._reserve.spent
+
+    async def wait_until_available(self) -> None:
+        """Return once the database answers; raise only what waiting does not change."""
+        warn_at = 0.0
+        while True:
+            try:
+                return await self.read(lambda connection: connection.execute(sa.select(1)).close())
+            except DatabaseUnavailableError as error:
+                if time.monotonic() >= warn_at:
+                    warn_at = time.monotonic() + WARN_EVERY_S
+                    log.warning("database is awaited", extra={"problem": str(error.__cause__ or error)})
+            await anyio.sleep(RECONNECT_EVERY_S)
 
     async def read(self, transaction: Transaction[T]) -> T:
         """Run a transaction that changes nothing."""
@@ -93,7 +124,7 @@ class Database:
     async def write(self, transaction: Transaction[T], *, uses_reserve: bool = True) -> T:
         """Run a transaction that may change rows: whole or not at all; repeated when the database asks for it.
 
-        Raise ``DiskFullError`` when there is no room. New work says *uses_reserve* false: it is refused before the
+        Raise ``DiskFullError`` when there is no room, ``DatabaseUnavailableError`` when it is away. New work says *uses_reserve* false: it is refused before the
         room is used up that the end of older work needs.
         """
         with self._timed("write"):
@@ -162,7 +193,7 @@ class Database:
     def _run(self, transaction: Transaction[T], writes: bool) -> T:  # noqa: FBT001 - called positionally by the thread
         for attempt in range(_ATTEMPTS):
             try:
-                with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
+                with self._connect().execution_options(writes=writes) as connection, connection.begin():
                     return transaction(connection)
             except DiskFullError:
                 if not self._reserve.spend():
@@ -172,6 +203,15 @@ class Database:
                 if attempt == _ATTEMPTS - 1 or not again:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _connect(self) -> Connection:
+        if time.monotonic() < self._reconnect_at:
+            raise _unavailable()
+        try:
+            return self.engine.connect()
+        except DatabaseUnavailableError:
+            self._reconnect_at = time.monotonic() + RECONNECT_EVERY_S
+            raise
 
     def close(self) -> None:
         """Close every connection."""
@@ -185,9 +225,22 @@ def _no_room() -> DiskFullError:
     )
 
 
-def _told(path: Path | None, context: ExceptionContext) -> DiskFullError | None:
-    """Return the error to raise instead when the disk is full; remember what failed for those who go on after it."""
+def _unavailable() -> DatabaseUnavailableError:
+    return DatabaseUnavailableError(
+        "The database does not answer.", remedy="Try again in a moment; what runs goes on meanwhile."
+    )
+
+
+def _told(path: Path | None, context: ExceptionContext) -> DiskFullError | DatabaseUnavailableError | None:
+    """Return the error to raise instead when the disk is full or the database is away.
+
+    What failed is remembered for those who go on after it.
+    """
+    if context.is_pre_ping:
+        return None  # the pool then makes a new connection
     told = _no_room() if _is_full(context.original_exception, path) else None
+    if path is None and _is_unavailable(context):
+        return _unavailable()
     if context.connection is not None and not context.is_disconnect:
         context.connection.info[_FAILURE] = told or context.sqlalchemy_exception
     return told
@@ -200,6 +253,18 @@ def _is_full(error: BaseException, path: Path | None) -> bool:
     # What syncs, maps memory or makes a file does not say why it could not.
     vague = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
     return code == sqlite3.SQLITE_FULL or (vague and has_no_room(path))
+
+
+def _is_unavailable(context: ExceptionContext) -> bool:
+    error = context.original_exception
+    if context.is_disconnect:
+        return True
+    if not isinstance(context.sqlalchemy_exception, exc.OperationalError):
+        return False
+    state = getattr(error, "sqlstate", None)
+    if state is not None:
+        return state.startswith(_UNAVAILABLE_SQLSTATES)
+    return context.connection is None and not any(text in str(error) for text in _REFUSED_FOR_GOOD)
 
 
 def _require_transaction(connection: Connection) -> None:
@@ -215,12 +280,13 @@ def _postgres_engine(url: str) -> Engine:
     )
     # Our transactions never wait for anybody; one that does belongs to a process that hangs, with its locks.
     options = f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_MS}"
+    defaults = {name: value for name, value in CONNECT_DEFAULTS.items() if name not in sa.make_url(url).query}
     return sa.create_engine(
         url,
         pool_size=POSTGRES_CONNECTIONS,
         max_overflow=POSTGRES_CONNECTIONS,
         pool_pre_ping=True,
-        connect_args={"options": options},
+        connect_args={"options": options, **defaults},
     )
 
 

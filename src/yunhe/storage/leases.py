@@ -37,17 +37,12 @@ def claim(
 
 
 def keep(connection: Connection, table: sa.Table, *, owner: str, now: float, ttl_s: float) -> set[str]:
-    """Prolong every lease of *owner* and return the IDs still held; a lease that ran out is lost, not prolonged."""
-    connection.execute(
-        table.update()
-        .where(table.c.lease_owner == owner, table.c.lease_until >= now)
-        .values(lease_until=now + ttl_s)
-    )
-    return set(
-        connection.scalars(
-            sa.select(table.c.id).where(table.c.lease_owner == owner, table.c.lease_until >= now)
-        )
-    )
+    """Prolong every lease of *owner* and return the IDs still held.
+
+    One that has run out and that nobody has claimed is prolonged too: its token is still the newest.
+    """
+    connection.execute(table.update().where(table.c.lease_owner == owner).values(lease_until=now + ttl_s))
+    return set(connection.scalars(sa.select(table.c.id).where(table.c.lease_owner == owner)))
 
 
 def apply(connection: Connection, table: sa.Table, row_id: str, token: int, **values: Any) -> None:

@@ -22,6 +22,7 @@ class Notices:
         self._listeners: dict[str, list[Listener]] = {}
         self._waiting: dict[str, anyio.Event] = {}
         self._poked = anyio.Event()
+        self._seen: int | None = None
 
     def listen(self, topic: str, listener: Listener) -> None:
         """Call *listener* with every fact on *topic* from now on."""
@@ -41,13 +42,14 @@ class Notices:
         return self._waiting.setdefault(key, anyio.Event())
 
     async def run(self) -> None:
-        """Tell of facts until cancelled."""
-        seen = await self._database.read(outbox.newest)
+        """Tell of facts until cancelled; run again after a failure, it goes on where it was."""
+        if self._seen is None:
+            self._seen = await self._database.read(outbox.newest)
         while True:
             self._poked = anyio.Event()
-            events = await self._database.read(lambda c, after=seen: outbox.read_all(c, after, _PAGE))
+            events = await self._database.read(lambda c, after=self._seen: outbox.read_all(c, after, _PAGE))
             for event in events:
-                seen = event.seq
+                self._seen = event.seq
                 for listener in self._listeners.get(event.topic, ()):
                     listener(event)
                 waiter = self._waiting.pop(event.key, None)

@@ -13,6 +13,7 @@ from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
 from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.storage.database import RECONNECT_EVERY_S
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import Task
 from yunhe.trading.trades.chain import verify
@@ -33,6 +34,7 @@ async def test_jobs_outlive_the_database_and_run_once(tmp_path: Path) -> None:
                 while (await platform.orchestration.job(jobs[0].id)).state is not JobState.SUCCEEDED:
                     await anyio.sleep(0.05)
             await anyio.to_thread.run_sync(kill_and_start_again, server)
+            await anyio.sleep(RECONNECT_EVERY_S)
             ends = [await finished(platform, job) for job in jobs]
             assert {job.state for job in ends} == {JobState.SUCCEEDED}
             ran = kind.site(Target(address="lab")).pool.executed

@@ -73,7 +73,7 @@ class Leases(RuleBasedStateMachine):
     def keep(self, owner: str) -> None:
         with self.transaction() as connection:
             kept = leases.keep(connection, FEEDS, owner=owner, now=self.now, ttl_s=TTL_S)
-        standing = {n for n, row in self.rows.items() if row.owner == owner and row.until >= self.now}
+        standing = {name for name, row in self.rows.items() if row.owner == owner}
         assert kept == standing
         for name in standing:
             self.rows[name].until = self.now + TTL_S

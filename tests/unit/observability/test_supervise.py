@@ -46,10 +46,12 @@ async def test_a_loop_that_fails_is_paused_longer_each_time(monkeypatch: pytest.
     [DiskFullError("full"), ExceptionGroup("tasks", [DiskFullError("full")])],
     ids=["alone", "grouped"],
 )
-async def test_a_loop_that_finds_the_disk_full_looks_again_every_two_seconds_without_a_traceback(
+async def test_a_loop_that_finds_the_disk_full_looks_again_within_a_second_without_a_traceback(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert max(await pauses_after(error, monkeypatch)) == supervise.RETRYABLE_PAUSE_S
+    paused = await pauses_after(error, monkeypatch)
+    assert max(paused) <= supervise.RETRYABLE_PAUSE_S
+    assert len(set(paused)) > 1  # each at its own time
     assert {(record.levelno, record.exc_info) for record in caplog.records} == {(logging.WARNING, None)}
 
 

@@ -24,6 +24,7 @@ from yunhe.agent.runs.node import POWERS, AgentNode
 from yunhe.agent.runs.processes import boot_id
 from yunhe.agent.runs.register import LIVE, PREPARING
 from yunhe.agent.runs.watch import RunWatch
+from yunhe.agent.runtimes.wrapper import clock_ms
 
 MAX_CALLS = 256
 """Requests one connection may have under way."""
@@ -149,7 +150,7 @@ class AgentServer:
     async def _inventory(self, call: Call) -> None:
         machine = self._node.machine
         node = {"id": machine.node_id, "total": machine.total(), "used": machine.used()}
-        await call.answer({"taken_at": time.time(), "nodes": [node]})
+        await call.answer({"taken_at": time.time(), "clock_ms": clock_ms(), "nodes": [node]})
 
     async def _observe(self, call: Call) -> None:
         until = time.monotonic() + call.body.get("wait_s", 0.0)

@@ -23,7 +23,9 @@ from yunhe.agent.runtimes.wrapper import Wrapper
 
 _LENGTH = struct.Struct(">I")
 _MAX_HANDLES = 4
-_ANSWER_WITHIN_S = 30.0
+_FIRST_ANSWER_WITHIN_S = 10.0
+_ANSWER_WITHIN_S = 2.0
+"""A fork takes milliseconds; the daemon serves nobody while it waits. The first answer includes the start."""
 _END_WITHIN_S = 2.0
 
 Job = Callable[["dict[str, Any]", "list[int]"], None]
@@ -59,6 +61,10 @@ class Spawner:
                 self.close()  # it was gone before it had heard all of the order, so it has not carried it out
                 line = self._send(message, handles or [])
             answer = _receive(line, _LENGTH.size)
+            line.settimeout(_ANSWER_WITHIN_S)
+        except socket.timeout as fault:  # a TimeoutError only from Python 3.10 on
+            self._kill()  # it must not carry the order out later
+            raise ConnectionResetError("the spawner did not answer in time") from fault
         except OSError:
             self.close()
             raise
@@ -75,12 +81,17 @@ class Spawner:
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        ours.settimeout(_ANSWER_WITHIN_S)
+        ours.settimeout(_FIRST_ANSWER_WITHIN_S)
         os.set_inheritable(theirs.fileno(), True)
         command = [*self._command, "spawner", "--line", str(theirs.fileno())]
         self._pid = os.posix_spawn(command[0], command, dict(os.environ))
         theirs.close()
         return ours
+
+    def _kill(self) -> None:
+        """End a spawner that stands still; what it has started goes on."""
+        os.kill(self._pid, signal.SIGKILL)
+        self.close()
 
     def close(self) -> None:
         """Let the spawner end; what it has started goes on."""

@@ -148,6 +148,7 @@ SHAPES: dict[str, Check] = {
             "timeout_s": nothing_or(number(0, 1e9)),
             "log_limit_bytes": integer(16 * 1024),
             "disk_limit_bytes": nothing_or(integer()),
+            "expires_ms": nothing_or(integer()),
         },
     ),
     "stop": record(_COMMANDED, {"grace_s": number(0, 86_400)}),

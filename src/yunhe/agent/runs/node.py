@@ -12,7 +12,7 @@ from yunhe.agent.daemon.machine import DeclaredMachine, Machine
 from yunhe.agent.daemon.spawner import Spawner
 from yunhe.agent.failpoints import reach
 from yunhe.agent.limits.limits import LimitGroup, agent_name, find_backend
-from yunhe.agent.protocol.refusals import CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
+from yunhe.agent.protocol.refusals import BUSY, CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import environment_of
@@ -22,7 +22,7 @@ from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, 
 from yunhe.agent.runs.spool import Spool
 from yunhe.agent.runs.users import Users
 from yunhe.agent.runtimes.table import Runtimes
-from yunhe.agent.runtimes.wrapper import COULD_NOT_START
+from yunhe.agent.runtimes.wrapper import clock_ms
 
 POWERS = ("resize", "pin", "pause", "files", "exec", "images", "gang", "services", "checkpoint", "volumes")
 NEVER = {
@@ -102,6 +102,7 @@ class AgentNode:
         if allocation is not None and (allocation.claimed or allocation.stopped):
             self._take_over(allocation, token)
             return
+        _check_in_time(body)
         self._admit(body, allocation)
         allocation = self._claim(body, allocation)
         self._start(allocation, body)
@@ -195,18 +196,8 @@ class AgentNode:
             return self.spawner.spawn("task", order)
 
     def _give_up(self, allocation: Allocation, detail: str) -> None:
-        """Record that nothing was started, unless something was."""
-        if allocation.run.create_record("start", {"abandoned": True}):
-            allocation.run.write_record(
-                "exit",
-                {
-                    "exit_code": COULD_NOT_START,
-                    "ending": "done",
-                    "step": "",
-                    "detail": detail,
-                    "ended_at": time.time(),
-                },
-            )
+        """Record that nothing was started, unless something was; it has no exit, so what came of it is unknown."""
+        allocation.run.create_record("start", {"abandoned": True, "detail": detail})
 
     def notice(self, text: str) -> None:
         """Tell the operator, once."""
@@ -356,3 +347,12 @@ def identity_of(start: dict[str, Any]) -> Identity | None:
     if "pid" not in start:
         return None
     return Identity(start["pid"], start["start_ticks"], start["boot_id"])
+
+
+def _check_in_time(body: dict[str, Any]) -> None:
+    """Refuse an order whose time to be claimed is over: whoever sent it may have given it up."""
+    late_ms = clock_ms() - (body.get("expires_ms") or clock_ms())
+    if late_ms > 0:
+        raise Refusal(
+            BUSY, f"The order for {body['allocation_id']} expired {late_ms} ms ago.", remedy="Send it again."
+        )

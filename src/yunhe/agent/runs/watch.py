@@ -202,7 +202,9 @@ class RunWatch:
         allocation.phase = UNKNOWN
         identity = identity_of(allocation.start)
         if identity is None:
-            allocation.detail = "claimed, but never seen to start: the agent ended in between"
+            allocation.detail = allocation.start.get(
+                "detail", "claimed, but never seen to start: the agent ended in between"
+            )
         elif identity.boot_id != boot_id():
             allocation.detail = "the host was restarted while it ran"
         else:

@@ -61,6 +61,7 @@ class Wrapper:
         self._disk_check_at = time.monotonic() + _DISK_CHECK_S
         self._disk_paths = [self._run.work, self._run.at("tmp")]
         self._reaped = self._open_reaped()
+        self._started: dict[str, Any] = {}
         self._unbilled = (0, 0, 0)
         """What helper programs of the runtime used, which is not the task's to pay."""
         self._sandbox = sandbox_of(order, self._run)
@@ -96,10 +97,8 @@ class Wrapper:
         me = identify(os.getpid())
         if self._order["timeout_s"] is not None:
             self._deadline = time.monotonic() + self._order["timeout_s"]
-        return self._run.create_record(
-            "start",
-            {**me._asdict(), "started_at": time.time(), "started_clock_ms": clock_ms()},
-        )
+        self._started = {"started_at": time.time(), "started_clock_ms": clock_ms()}
+        return self._run.create_record("start", {**me._asdict(), **self._started})
 
     def _run_helper(self, command: list[str]) -> tuple[int, str]:
         """Run a program of the runtime, outside the task's group; return its exit code and what it said last.
@@ -301,13 +300,15 @@ class Wrapper:
         ending = self._ending or "done"
         if self._group.oom_kills() and code != 0 and self._ending is None:
             ending, detail = "out-of-memory", "the kernel ended it: more memory was needed than allowed"
+        ended_ms = clock_ms()
         record: dict[str, Any] = {
             "exit_code": code,
             "ending": ending,
             "step": step,
             "detail": detail,
-            "ended_at": time.time(),
-            "ended_clock_ms": clock_ms(),
+            # As long after the start as it ran, even if the host's clock was set meanwhile.
+            "ended_at": self._started["started_at"] + (ended_ms - self._started["started_clock_ms"]) / 1000,
+            "ended_clock_ms": ended_ms,
             "cpu_us": reaped_cpu_us if counted_us is None else counted_us,
             "read_bytes": read_bytes,
             "written_bytes": written_bytes,

@@ -9,7 +9,7 @@ from yunhe.control.pools import store
 from yunhe.control.pools.model import PoolSpec
 from yunhe.control.pools.service import PoolService
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import PoolUnreachableError, YunheError
+from yunhe.kernel.errors import DatabaseUnavailableError, PoolUnreachableError, YunheError
 from yunhe.kernel.ids import PoolId
 from yunhe.storage.database import Database
 
@@ -18,6 +18,8 @@ LOOK_EVERY_S = 1.5
 LOOK_TIMEOUT_S = 10.0
 LEASE_S = 30.0
 OFFLINE_AFTER = 2
+"""Looks that fail in a row. A look that fails is repeated ``LOOK_EVERY_S`` after it began, so a host that stops answering
+gets no more placements 5.25 s later at most: the longest pause before a look, and two looks of ``LOOK_WITHIN_S`` each."""
 SLOWEST_LOOK_EVERY_S = 5.0
 """How often a pool that does not answer is tried."""
 
@@ -44,7 +46,10 @@ class PoolMonitor:
             anyio.create_task_group() as tasks,
         ):
             while True:
-                await self._begin_looks(tasks)
+                try:
+                    await self._begin_looks(tasks)
+                except DatabaseUnavailableError:
+                    await self._database.wait_until_available()
                 await anyio.sleep(LOOK_EVERY_S)
 
     async def take_silence(self, reasons: dict[str, str]) -> None:
@@ -71,8 +76,22 @@ class PoolMonitor:
         """Look at one pool, a little after the round began: all at once would be a burst every time."""
         try:
             await anyio.sleep(after_s)
+            began = anyio.current_time()
+            await self._look_once(pool_id, spec)
+            while 0 < self._failures.get(pool_id, 0) < OFFLINE_AFTER:
+                await anyio.sleep(max(0.0, began + LOOK_EVERY_S - anyio.current_time()))
+                began = anyio.current_time()
+                await self._look_once(pool_id, spec)
+        finally:
+            self._looking.discard(pool_id)
+
+    async def _look_once(self, pool_id: PoolId, spec: PoolSpec) -> None:
+        try:
             with anyio.fail_after(LOOK_TIMEOUT_S):
                 await self._pools.look(pool_id, spec)
+        except DatabaseUnavailableError:
+            self._failures.pop(pool_id, None)  # nothing is known of the pool
+            log.info("look waits for the database", extra={"pool": spec.name})
         except (YunheError, TimeoutError) as error:
             await self._missed(pool_id, spec, error)
         except Exception as error:
@@ -84,8 +103,6 @@ class PoolMonitor:
             )
         else:
             self._failures.pop(pool_id, None)
-        finally:
-            self._looking.discard(pool_id)
 
     async def _missed(self, pool_id: PoolId, spec: PoolSpec, error: YunheError | TimeoutError) -> None:
         problem = (

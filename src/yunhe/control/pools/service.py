@@ -32,6 +32,7 @@ from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     ConflictError,
+    PoolNotReachedError,
     PoolUnreachableError,
     UnsupportedError,
     YunheError,
@@ -232,8 +233,16 @@ class PoolService:
 
     async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
         """Send what an allocation needs, then begin it."""
+        try:
+            engine = await self._prepare(pool_id, order, mounts)
+        except PoolUnreachableError as error:
+            raise PoolNotReachedError(error.problem, remedy=error.remedy) from error
+        failpoint("launch-after-files")
+        await engine.launch(msgspec.structs.replace(order, node_id=store.engines_own(order.node_id)))
+
+    async def _prepare(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> Engine:
+        """Send the files of an allocation; return the engine to launch it on."""
         engine = await self._engine(pool_id)
-        order = msgspec.structs.replace(order, node_id=store.engines_own(order.node_id))
         for mount in mounts:
             upload = Upload(
                 allocation_id=order.allocation_id,
@@ -246,8 +255,7 @@ class PoolService:
             await _power(engine, SupportsFiles, Power.FILES).put_archive(
                 upload, self._blobs.chunks(mount.blob_id)
             )
-        failpoint("launch-after-files")
-        await engine.launch(order)
+        return engine
 
     async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
         """Begin to end an allocation."""

@@ -8,6 +8,7 @@ import msgspec
 from yunhe.entrypoints.client.connection import FIRST_PAUSE_S, ApiConnection, RetryPolicy, query
 from yunhe.entrypoints.client.errors import ServerUnreachableError
 from yunhe.entrypoints.client.transport import ApiCall
+from yunhe.kernel.errors import DatabaseUnavailableError, YunheError
 from yunhe.scheduling.orchestration.jobs.model import Job, LogPiece
 from yunhe.scheduling.orchestration.jobs.states import FINAL
 
@@ -32,7 +33,7 @@ async def follow_changes(connection: ApiConnection, job_path: str) -> AsyncGener
                         yield job
             if last is not None and last.state not in FINAL:
                 await connection.transport.sleep(FIRST_PAUSE_S)  # the server is stopping
-        except ServerUnreachableError as error:
+        except (ServerUnreachableError, DatabaseUnavailableError) as error:
             await _pause(connection, patience, error)
 
 
@@ -55,7 +56,7 @@ async def follow_logs(
                         patience = RetryPolicy(FOLLOW_PATIENCE_S)
                         yield piece
             await connection.transport.sleep(FIRST_PAUSE_S)  # it ended early: the server is stopping
-        except ServerUnreachableError as error:
+        except (ServerUnreachableError, DatabaseUnavailableError) as error:
             await _pause(connection, patience, error)
 
 
@@ -90,7 +91,7 @@ class _Place:
         return query(attempt=self._attempt, offset=self._offset, onward=self._onward)
 
 
-async def _pause(connection: ApiConnection, patience: RetryPolicy, error: ServerUnreachableError) -> None:
+async def _pause(connection: ApiConnection, patience: RetryPolicy, error: YunheError) -> None:
     """Wait before a stream is taken up again, or give up."""
     pause_s = patience.next_pause_s()
     if pause_s is None:

@@ -1,9 +1,10 @@
 """The contract over an agent: a link that is opened when it is needed and comes back after it was cut."""
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import anyio
 import msgspec
@@ -30,11 +31,22 @@ from yunhe.infrastructure.host.exec_session import HostSession
 from yunhe.infrastructure.host.link import AgentLink, Body, Exchange
 from yunhe.infrastructure.host.package import AgentFile, agent_file
 from yunhe.infrastructure.host.target import HostTarget
-from yunhe.kernel.errors import PoolUnreachableError
+from yunhe.kernel.errors import (
+    LaunchUnansweredError,
+    PoolNotReachedError,
+    PoolUnreachableError,
+    YunheError,
+)
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
 
 REQUEST_WITHIN_S = 30.0
+LOOK_WITHIN_S = 1.5
+"""How long an agent may take to say what it has: it knows without asking anybody."""
+LAUNCH_WITHIN_S = 10.0
+"""How long after it was sent an agent may claim an order, by the agent's own clock."""
+ANSWER_LATE_S = 2.0
+CLOCK_FRESH_S = 60.0
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 15.0
 TELLS_CHANGES = 2
@@ -56,6 +68,8 @@ class HostEngine:
     task, use it from any, and end it with ``close`` or as an async context manager.
     """
 
+    look_within_s: ClassVar[float] = LOOK_WITHIN_S
+
     def __init__(self, target: HostTarget, *, request_within_s: float = REQUEST_WITHIN_S) -> None:
         self._target = target
         self._request_within_s = request_within_s
@@ -64,6 +78,9 @@ class HostEngine:
         self._failures = 0
         self._not_before = 0.0
         self._upgraded = False
+        self._clock = AgentClock()
+        self._unanswered: dict[AllocationId, float] = {}
+        """Launches that were sent and not answered, and when they surely have expired."""
 
     async def __aenter__(self) -> Self:
         await self.hello()
@@ -91,13 +108,49 @@ class HostEngine:
 
     async def inventory(self) -> Inventory:
         """Return the host with what it has and what is in use now."""
-        return msgspec.convert(await self._ask("inventory", {}), Inventory)
+        link = await self._link()
+        asked_at = anyio.current_time()
+        with anyio.move_on_after(self.look_within_s):
+            answer = await link.request("inventory", {}, timeout_s=self._request_within_s)
+            self._clock.learn(answer, asked_at)
+            return msgspec.convert(answer, Inventory)
+        raise PoolUnreachableError(f"The agent did not say what it has within {self.look_within_s:g} s.")
 
     async def launch(self, order: LaunchOrder) -> None:
-        """Begin *order*; return once the agent has claimed it durably."""
+        """Begin *order*; return once the agent has claimed it durably.
+
+        Raise ``PoolNotReachedError`` if it was surely not sent, ``LaunchUnansweredError`` once it has surely expired.
+        """
         body = msgspec.to_builtins(order)
         del body["outputs"]  # agents keep the whole directory, and older ones refuse a field they do not know
-        await self._ask("launch", body)
+        try:
+            link = await self._link()
+            if not self._clock.is_fresh():
+                await self.inventory()
+        except PoolUnreachableError as error:
+            raise self._not_launched(order.allocation_id, error) from error
+        expires_ms = self._clock.in_ms(LAUNCH_WITHIN_S)
+        if expires_ms is not None:
+            body["expires_ms"] = expires_ms
+        late_at = anyio.current_time() + LAUNCH_WITHIN_S + ANSWER_LATE_S
+        self._unanswered[order.allocation_id] = late_at if expires_ms is not None else math.inf
+        timeout_s = self._request_within_s if expires_ms is None else LAUNCH_WITHIN_S + ANSWER_LATE_S
+        try:
+            await link.request("launch", body, timeout_s=timeout_s)
+        except PoolUnreachableError as error:
+            raise self._not_launched(order.allocation_id, error) from error
+        except YunheError:
+            del self._unanswered[order.allocation_id]
+            raise
+        del self._unanswered[order.allocation_id]
+
+    def _not_launched(self, allocation_id: AllocationId, error: PoolUnreachableError) -> PoolUnreachableError:
+        late_at = self._unanswered.get(allocation_id)
+        if late_at is None:
+            return PoolNotReachedError(error.problem, remedy=error.remedy)
+        if anyio.current_time() < late_at:
+            return error
+        return LaunchUnansweredError(f"The agent did not answer the launch: {error.problem}")
 
     async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
         """Begin to end an allocation."""
@@ -105,6 +158,7 @@ class HostEngine:
 
     async def release(self, allocation_id: AllocationId, token: int) -> None:
         """Forget an ended allocation and remove its directory."""
+        self._unanswered.pop(allocation_id, None)
         await self._ask("release", {"allocation_id": allocation_id, "token": token})
 
     async def observe(self, *, beyond: int = -1, wait_s: float = 0.0) -> Observation:
@@ -280,12 +334,36 @@ class HostEngine:
                 self._not_before = anyio.current_time() + wait_s
                 raise
             self._failures = 0
+            self._clock = AgentClock()  # the host may have been started anew
             opened = self._opened
         if opened.hello["agent_version"] < AGENT_VERSION and not self._upgraded:
             self._upgraded = True
             await self.upgrade()
             return await self._link()
         return opened.link
+
+
+class AgentClock:
+    """What the agent's clock shows, as far as it has told."""
+
+    def __init__(self) -> None:
+        self._ahead_ms: float | None = None
+        self._asked_at = -math.inf
+
+    def learn(self, answer: Body, asked_at: float) -> None:
+        """Take the clock from an *answer*; agents of older versions do not tell it."""
+        told = answer.get("clock_ms")
+        self._ahead_ms = None if told is None else told - asked_at * 1000
+        self._asked_at = asked_at
+
+    def is_fresh(self) -> bool:
+        """Return whether it was told a short while ago: two clocks drift apart, and one may have started anew."""
+        return anyio.current_time() - self._asked_at < CLOCK_FRESH_S
+
+    def in_ms(self, seconds: float) -> int | None:
+        """Return what it shows *seconds* from now; None if it was not told."""
+        now = anyio.current_time() + seconds
+        return None if self._ahead_ms is None else int(self._ahead_ms + now * 1000)
 
 
 async def _pieces(data: bytes) -> AsyncGenerator[bytes, None]:

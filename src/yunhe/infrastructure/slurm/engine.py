@@ -11,6 +11,8 @@ from yunhe.infrastructure.slurm.package import site_file
 class SlurmEngine(HostEngine):
     """An engine whose nodes are a Slurm site's."""
 
+    look_within_s = 10.0  # the site asks Slurm's controller
+
     def program(self) -> AgentFile:
         """Return the site's helper."""
         return site_file()

@@ -94,7 +94,7 @@ def cost_text(report: CostReport) -> str:
 def ending(job: Job, report: CostReport) -> RenderableType:
     """Return the lines that tell how a job ended, what it cost and what to do next."""
     good = job.state is JobState.SUCCEEDED
-    ran = (job.ended_at or 0) - (job.started_at or job.ended_at or 0)
+    ran = max(0.0, (job.ended_at or 0) - (job.started_at or job.ended_at or 0))
     line = Text(f"{'✓' if good else '✗'} {job.state}", style="bold green" if good else "bold red")
     line.append(f" in {show_duration(ran)}   {used_text(job)}", style="default not bold")
     parts: list[RenderableType] = [line]

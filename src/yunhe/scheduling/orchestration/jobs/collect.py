@@ -10,7 +10,13 @@ import anyio
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import ConflictError, FencedError, NotFoundError, YunheError
+from yunhe.kernel.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    FencedError,
+    NotFoundError,
+    YunheError,
+)
 from yunhe.kernel.ids import PoolId
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.orchestration.jobs import lease_store, store
@@ -114,7 +120,7 @@ async def _lost(held: LeasedJob, bring: Coroutine[Any, Any, str]) -> str:
     """Return why what is brought is lost, or nothing; raise what may be over when it is tried again."""
     try:
         return await bring
-    except FencedError:
+    except (FencedError, DatabaseUnavailableError):
         raise
     except YunheError as error:
         never_ran = held.started_at is None and held.ending != UNKNOWN

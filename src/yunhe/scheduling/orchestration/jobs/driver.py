@@ -1,11 +1,12 @@
 """The driver: holds leases on jobs and takes each from its intent to its end, one step after another."""
 
 import logging
+import random
 
 import anyio
 from anyio.abc import TaskGroup
 
-from yunhe.kernel.errors import DiskFullError, FencedError
+from yunhe.kernel.errors import DatabaseUnavailableError, FencedError, YunheError
 from yunhe.kernel.ids import AllocationId, JobId
 from yunhe.observability.context import log_ids
 from yunhe.observability.supervise import supervise
@@ -60,13 +61,14 @@ class Driver:
             finally:
                 self._tasks = None
 
-    def take(self, job_id: JobId, token: int) -> None:
+    def take(self, job_id: JobId, token: int, *, placed_here: bool = True) -> None:
         """Begin to drive a job whose lease was just won; one that is driven already goes on with the new token."""
         drive = self._drives.get(job_id)
         if drive is not None:
             drive.token = token
+            drive.is_unsent |= placed_here  # a lease that was claimed again changes nothing
         elif self._tasks is not None:
-            self._drives[job_id] = DrivenJob(token)
+            self._drives[job_id] = DrivenJob(token, placed_here=placed_here)
             self._tasks.start_soon(self._drive, job_id)
 
     def poke(self, job_id: JobId) -> None:
@@ -84,21 +86,27 @@ class Driver:
         """Take over jobs that nobody drives: after a restart, or when another process died."""
         while True:
             now = self._means.clock()
-            claimed = await self._means.database.write(
-                lambda c, n=now: lease_store.claim(
-                    c, DRIVEN, CLAIM_LIMIT, owner=self._means.owner, now=n, ttl_s=LEASE_S
+            try:
+                claimed = await self._means.database.write(
+                    lambda c, n=now: lease_store.claim(
+                        c, DRIVEN, CLAIM_LIMIT, owner=self._means.owner, now=n, ttl_s=LEASE_S
+                    )
                 )
-            )
+            except DatabaseUnavailableError:
+                # Every lease may have run out meanwhile: whoever drives a job renews it before others may claim it.
+                await self._means.database.wait_until_available()
+                await anyio.sleep(HEARTBEAT_S / 2)
+                continue
             for job_id, token in claimed.items():
-                self.take(job_id, token)
+                self.take(job_id, token, placed_here=False)
             await anyio.sleep(0 if len(claimed) == CLAIM_LIMIT else HEARTBEAT_S / 2)
 
     async def _heartbeat_forever(self) -> None:
         undriven: set[JobId] = set()
         while True:
-            await anyio.sleep(HEARTBEAT_S)
             now = self._means.clock()
             if not self._drives:
+                await anyio.sleep(HEARTBEAT_S)
                 continue
             held = await self._means.database.write(
                 lambda c, n=now: lease_store.keep(c, owner=self._means.owner, now=n, ttl_s=LEASE_S)
@@ -110,6 +118,7 @@ class Driver:
                 await self._means.database.write(
                     lambda c, ids=lost: lease_store.let_go(c, ids, owner=self._means.owner)
                 )
+            await anyio.sleep(HEARTBEAT_S)
 
     async def _drive(self, job_id: JobId) -> None:
         drive = self._drives[job_id]
@@ -129,7 +138,11 @@ class Driver:
         """Return the job if its lease still stands and there is something to do."""
         while True:
             token = drive.token
-            held = await self._means.database.read(lambda c, t=token: store.read_held(c, job_id, t))
+            try:
+                held = await self._means.database.read(lambda c, t=token: store.read_held(c, job_id, t))
+            except DatabaseUnavailableError:
+                await drive.wait(_spread(RETRY_S))
+                continue
             if held is not None and held.state in self._steps:
                 return held
             if (
@@ -162,10 +175,20 @@ class Driver:
         except FencedError:
             log.info("lease has passed to another holder")
             await drive.wait(RETRY_S)
-        except DiskFullError as error:
-            log.warning("step waits for room", extra={"problem": str(error)})
+        except DatabaseUnavailableError:
+            await drive.wait(_spread(RETRY_S))
+        except YunheError as error:
+            if not error.retryable:
+                log.exception("step failed, will be repeated", extra={"state": held.state})
+            else:
+                log.warning("step waits", extra={"problem": str(error)})
             await drive.wait(SLOW_RETRY_S)
         except Exception:
             # The row is as it was: the same step is tried again.
             log.exception("step failed, will be repeated", extra={"state": held.state})
             await drive.wait(SLOW_RETRY_S)
+
+
+def _spread(seconds: float) -> float:
+    """Return a pause of about *seconds*: jobs that failed together must not all try again together."""
+    return seconds * random.uniform(0.5, 1.5)  # noqa: S311 - no secret

@@ -3,7 +3,13 @@
 import msgspec
 
 from yunhe.control.pools.interface import Pools
-from yunhe.kernel.errors import ConflictError, FencedError, PoolUnreachableError, YunheError
+from yunhe.kernel.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    FencedError,
+    PoolUnreachableError,
+    YunheError,
+)
 from yunhe.kernel.ids import JobId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
@@ -67,7 +73,7 @@ async def carry_out(database: Database, pools: Pools, held: store.LeasedJob, now
     try:
         await pools.resize(held.pool_id, held.allocation_id, held.token, target)
         failpoint("resize-after-call")
-    except (FencedError, PoolUnreachableError):
+    except (FencedError, PoolUnreachableError, DatabaseUnavailableError):
         raise
     except YunheError as error:
         problem = str(error)

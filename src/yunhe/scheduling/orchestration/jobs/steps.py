@@ -13,11 +13,20 @@ import anyio
 import msgspec
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
+from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase, PoolState
 from yunhe.kernel.backoff import delay_s
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import DiskFullError, FencedError, NotFoundError, PoolUnreachableError, YunheError
-from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.kernel.errors import (
+    DatabaseUnavailableError,
+    DiskFullError,
+    FencedError,
+    LaunchUnansweredError,
+    NotFoundError,
+    PoolNotReachedError,
+    PoolUnreachableError,
+    YunheError,
+)
+from yunhe.kernel.ids import AllocationId, PoolId, made_at_s
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
@@ -43,7 +52,10 @@ PLACEMENT_TRIES = 5
 REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
 
+CLOCKS_DIFFER_S = 2.0
+
 REFUSED = "refused"
+NOT_REACHED = "not-reached"
 
 NO_LEASE: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
@@ -65,7 +77,7 @@ class StepDependencies(NamedTuple):
 class DrivenJob:
     """A job being driven by this process."""
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, *, placed_here: bool) -> None:
         self.token = token
         self.news = anyio.Event()
         self.allocation_id: AllocationId | None = None
@@ -73,6 +85,8 @@ class DrivenJob:
         self.pool_id: PoolId | None = None
         self.begun_at_look = 0
         self.metered_at = 0.0
+        self.is_unsent = placed_here
+        """Placed by this process, which has surely not sent its launch yet."""
         self.failures = 0
         """Attempts to bring its files home that failed in a row."""
 
@@ -111,10 +125,9 @@ class Steps:
         try:
             await self._means.pools.launch(held.pool_id, order, held.order.mounts)
         except PoolUnreachableError as error:
-            await self._say(held, f"the pool does not answer: {error.problem}")
-            await drive.wait(RETRY_S)
+            await self._unreachable(held, drive, error)
             return
-        except FencedError:
+        except (FencedError, DatabaseUnavailableError):
             raise
         except YunheError as error:
             if not await self._pool_removed(held):
@@ -131,6 +144,36 @@ class Steps:
         await self._means.database.write(launched)
         failpoint("launch-after-record")
 
+    async def _unreachable(self, held: LeasedJob, drive: DrivenJob, error: PoolUnreachableError) -> None:
+        """Wait for the pool while it is not called offline; then place the job elsewhere if it surely does not run there."""
+        drive.is_unsent &= isinstance(error, PoolNotReachedError)
+        surely_expired = isinstance(error, LaunchUnansweredError)
+        if (drive.is_unsent or surely_expired) and await self._is_offline(held):
+            if surely_expired:
+                await self._end(held, ending=UNKNOWN, detail=error.problem)
+            else:
+                await self._withdraw(held, error)
+            return
+        await self._say(held, f"the pool does not answer: {error.problem}")
+        await drive.wait(RETRY_S)
+
+    async def _is_offline(self, held: LeasedJob) -> bool:
+        return (await self._means.pools.pool(held.pool_id)).state is PoolState.OFFLINE
+
+    async def _withdraw(self, held: LeasedJob, error: PoolUnreachableError) -> None:
+        """Have a job placed again whose launch was never sent; that is no refusal, and costs it nothing."""
+        now = self._means.clock()
+
+        def write(connection: Connection) -> None:
+            ended: dict[str, Any] = {"ended_at": now, "ending": NOT_REACHED, "detail": error.problem}
+            store.update_guarded(connection, held, state=AllocationState.ENDED, **ended)
+            reason = f"its pool went offline before the launch: {error.problem}"
+            store.change(connection, held, JobState.PENDING, now, reason=reason, due_at=0.0, **NO_LEASE)
+
+        await self._means.database.write(write)
+        self._means.notices.poke()
+        self._means.room_freed()
+
     async def _await_running(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Follow an allocation the pool has taken until it runs: the pool may have a queue of its own."""
         if await self._ended(held, drive):
@@ -140,7 +183,7 @@ class Steps:
             await drive.wait(CHECK_S)
             return
         now = self._means.clock()
-        started_at = seen.started_at or now
+        started_at = _within(seen.started_at or now, made_at_s(held.allocation_id), now)
 
         def runs(connection: Connection) -> None:
             store.change(connection, held, JobState.RUNNING, now, reason="", started_at=started_at)
@@ -284,12 +327,15 @@ class Steps:
                     "state": AllocationState.LAUNCHED,  # also where we died between the launch and its record
                     "exit_code": seen.exit_code,
                     "meters": msgspec.json.encode(seen.meters),
-                    "ended_at": seen.ended_at or now,
                 }
-                if seen.started_at is not None:
-                    values["started_at"] = seen.started_at
+                placed_at = made_at_s(held.allocation_id)
+                started_at = held.started_at
+                if seen.started_at is not None and started_at is None:
+                    started_at = values["started_at"] = _within(seen.started_at, placed_at, now)
                     if held.state is JobState.STARTING:  # over before anybody saw it run
-                        store.change_row(connection, held, started_at=seen.started_at)
+                        store.change_row(connection, held, started_at=started_at)
+                ran_s = (seen.ended_at or now) - (seen.started_at or now)
+                values["ended_at"] = _within((started_at or now) + ran_s, started_at or placed_at, now)
             store.update_allocation(connection, held.allocation_id, **values)
 
         failpoint("exit-before-record")
@@ -326,10 +372,15 @@ class Steps:
         if wait_s > 0 and not is_given_up(held):
             await drive.wait(wait_s)
             return
+        if held.ending == UNKNOWN and not held.launched:
+            await self._write_end(
+                held, Home()
+            )  # the pool never said that it has it: there is nothing to fetch
+            return
         seen = self._watcher.seen(held.pool_id, held.allocation_id)
         try:
             home = await self._fetcher.bring_home(held, log_bytes=seen.log_bytes if seen is not None else 0)
-        except FencedError:
+        except (FencedError, DatabaseUnavailableError):
             raise
         except YunheError as error:
             await self._finish_later(held, drive, error)
@@ -418,3 +469,11 @@ def _attempted(held: LeasedJob) -> EndedAttempt:
 def _detail(seen: Observed) -> str:
     """Say what the pool says, else in which step it ended when that was not the main one."""
     return seen.detail or (f"in {seen.step}" if seen.step not in ("", "run") else "")
+
+
+def _within(told_at: float, earliest: float, latest: float) -> float:
+    """Return what a pool's clock told, as far as ours bears it out; a difference that shows is logged."""
+    at = max(earliest, min(told_at, latest))
+    if abs(at - told_at) > CLOCKS_DIFFER_S:
+        log.warning("clock of the pool differs", extra={"by_s": round(told_at - at, 1)})
+    return at

@@ -12,6 +12,7 @@ from yunhe.observability.supervise import supervise
 from yunhe.scheduling.orchestration.jobs.collect import Releaser
 from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
 from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED, JOB_CHANGED
+from yunhe.scheduling.orchestration.jobs.orphans import OrphanCleanup
 from yunhe.scheduling.orchestration.jobs.placer import Placer
 from yunhe.scheduling.orchestration.jobs.steps import StepDependencies
 from yunhe.scheduling.perception.interface import Perception
@@ -39,6 +40,7 @@ class Workers:
             database, perception, clock, owner=owner, lease_s=LEASE_S, taken=self._driver.take
         )
         self._releaser = Releaser(database, pools, clock)
+        self._orphans = OrphanCleanup(database, pools)
         notices.listen(JOB_CHANGED, lambda _event: self._placer.wake())
         notices.listen(JOB_ASKED, lambda event: self._driver.poke(JobId(event.key)))
 
@@ -54,6 +56,7 @@ class Workers:
                 ("driver", self._driver.run),
                 ("placer", self._placer.run),
                 ("releaser", self._releaser.run),
+                ("orphans", self._orphans.run),
             ):
                 tasks.start_soon(supervise, name, loop)
             try:
