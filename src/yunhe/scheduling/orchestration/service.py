@@ -110,15 +110,19 @@ class OrchestrationService:
         now, by = self._clock(), audit.actor()
 
         def write(connection: Connection) -> Job:
+            store.lock_job(connection, job_id)
             job = store.read_job(connection, job_id)
-            if job.state in FINAL or job.stop_requested:
+            if job.state in FINAL or (job.stop_requested and job.state is not JobState.PENDING):
                 return job
             audit.append(connection, by, now, "job stop", job_id, project_id=job.project_id)
             ended = connection.execute(
                 JOBS.update()
                 .where(JOBS.c.id == job_id, JOBS.c.state == JobState.PENDING)
                 .values(
-                    state=JobState.STOPPED, reason="stopped on request", ended_at=now, stop_requested=True
+                    state=JobState.STOPPED,
+                    reason=store.STOPPED_ON_REQUEST,
+                    ended_at=now,
+                    stop_requested=True,
                 )
             )
             if ended.rowcount:
