@@ -11,7 +11,9 @@ from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
 from yunhe.storage import leases
-from yunhe.storage.database import Connection, Database
+from yunhe.storage.database import AnyRow, Connection, Database
+
+IDS_AT_ONCE = 500
 
 
 class EndedAllocation(NamedTuple):
@@ -63,4 +65,18 @@ def ended(connection: Connection, now: float, limit: int) -> list[EndedAllocatio
     return [
         EndedAllocation(PoolId(row.pool_id), AllocationId(row.id), row.lease_token)
         for row in connection.execute(query)
+    ]
+
+
+def strays(connection: Connection, pool_id: PoolId, ids: list[AllocationId]) -> list[AnyRow]:
+    """Return those of *ids* that are of another pool in our books, or released."""
+    query = (
+        sa.select(ALLOCATIONS.c.id, ALLOCATIONS.c.state, JOBS.c.lease_token)
+        .join(JOBS, JOBS.c.id == ALLOCATIONS.c.job_id)
+        .where((ALLOCATIONS.c.pool_id != pool_id) | (ALLOCATIONS.c.state == AllocationState.RELEASED))
+    )
+    return [
+        row
+        for start in range(0, len(ids), IDS_AT_ONCE)
+        for row in connection.execute(query.where(ALLOCATIONS.c.id.in_(ids[start : start + IDS_AT_ONCE])))
     ]

@@ -3,22 +3,19 @@
 import logging
 
 import anyio
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import PoolState
 from yunhe.kernel.errors import ConflictError, YunheError
 from yunhe.kernel.ids import AllocationId, PoolId
+from yunhe.scheduling.orchestration.jobs import lease_store
 from yunhe.scheduling.orchestration.jobs.store import AllocationState
-from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
-from yunhe.storage.database import AnyRow, Database
+from yunhe.storage.database import Database
 
 LOOK_EVERY_S = 5.0
 LOOK_AGAIN_S = 60.0
 """How often a pool is looked at in which no orphan was found."""
 OVER = (AllocationState.ENDED, AllocationState.RELEASED)
-_AT_ONCE = 500
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +47,9 @@ class OrphanCleanup:
         try:
             known = (await self._pools.observe(pool_id, beyond=-1, wait_s=0)).allocations
             ids = [seen.allocation_id for seen in known]
-            strays = await self._database.read(lambda connection: _strays(connection, pool_id, ids))
+            strays = await self._database.read(
+                lambda connection: lease_store.strays(connection, pool_id, ids)
+            )
             for row in strays:
                 if row.state in OVER:
                     await self._end(pool_id, AllocationId(row.id), row.lease_token)
@@ -66,17 +65,3 @@ class OrphanCleanup:
             await self._pools.release(pool_id, allocation_id, token)
         except ConflictError:
             return  # it is still ending: the next look releases it
-
-
-def _strays(connection: Connection, pool_id: PoolId, ids: list[AllocationId]) -> list[AnyRow]:
-    """Return those of *ids* that are of another pool in our books, or released."""
-    query = (
-        sa.select(ALLOCATIONS.c.id, ALLOCATIONS.c.state, JOBS.c.lease_token)
-        .join(JOBS, JOBS.c.id == ALLOCATIONS.c.job_id)
-        .where((ALLOCATIONS.c.pool_id != pool_id) | (ALLOCATIONS.c.state == AllocationState.RELEASED))
-    )
-    return [
-        row
-        for start in range(0, len(ids), _AT_ONCE)
-        for row in connection.execute(query.where(ALLOCATIONS.c.id.in_(ids[start : start + _AT_ONCE])))
-    ]

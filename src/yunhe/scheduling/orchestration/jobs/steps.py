@@ -20,10 +20,14 @@ from yunhe.kernel.errors import (
     DatabaseUnavailableError,
     DiskFullError,
     FencedError,
+    ForbiddenError,
+    InvalidInputError,
     LaunchUnansweredError,
     NotFoundError,
     PoolNotReachedError,
     PoolUnreachableError,
+    TooLargeError,
+    UnsupportedError,
     YunheError,
 )
 from yunhe.kernel.ids import AllocationId, PoolId, made_at_s
@@ -53,9 +57,16 @@ REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
 
 CLOCKS_DIFFER_S = 2.0
+MOST_DOUBLINGS = 5
 
-REFUSED = "refused"
 NOT_REACHED = "not-reached"
+REFUSED = "refused"
+"""The pool will not have this job: for what it is or asks."""
+TURNED_AWAY = "turned-away"
+"""The pool could not take any job then: its disk was full, say. It counts against nobody."""
+
+FOR_THE_JOB = (InvalidInputError, UnsupportedError, TooLargeError, ForbiddenError)
+"""Refusals for what a job is or asks; every other one is for what the host lacks."""
 
 NO_LEASE: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
@@ -210,14 +221,20 @@ class Steps:
         )
 
     async def _refused(self, held: LeasedJob, error: YunheError) -> None:
-        """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while, a few times."""
+        """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while.
+
+        A job fails when pools have refused it a few times for its own sake, never because they could not take any.
+        """
         now = self._means.clock()
+        ending = REFUSED if isinstance(error, FOR_THE_JOB) else TURNED_AWAY
 
         def write(connection: Connection) -> None:
-            ended: dict[str, Any] = {"ended_at": now, "ending": REFUSED, "detail": str(error)}
+            ended: dict[str, Any] = {"ended_at": now, "ending": ending, "detail": str(error)}
             store.update_guarded(connection, held, state=AllocationState.ENDED, **ended)
             refused_by = store.pools_of_attempts(connection, held.job_id, REFUSED)
-            reason = f"the pool refused it: {error}"
+            turned_away = store.pools_of_attempts(connection, held.job_id, TURNED_AWAY)
+            pauses = min(len(refused_by) + len(turned_away) - 2, MOST_DOUBLINGS)
+            reason = f"the pool {'refused it' if ending == REFUSED else 'could not take it'}: {error}"
             if len(refused_by) >= PLACEMENT_TRIES:
                 store.change(connection, held, JobState.FAILED, now, reason=reason, ended_at=now, **NO_LEASE)
                 return
@@ -227,8 +244,8 @@ class Steps:
                 JobState.PENDING,
                 now,
                 reason=reason,
-                avoid_pools=msgspec.json.encode(sorted(set(refused_by))),
-                due_at=now + REFUSED_PAUSE_S * (2 ** len(refused_by) // 4),
+                avoid_pools=msgspec.json.encode(sorted({*refused_by, *turned_away})),
+                due_at=now + REFUSED_PAUSE_S * int(2.0**pauses),
                 **NO_LEASE,
             )
 
