@@ -105,8 +105,9 @@ class OrchestrationService:
         now, by = self._clock(), audit.actor()
 
         def write(connection: Connection) -> Job:
+            store.lock_job(connection, job_id)
             job = store.read_job(connection, job_id)
-            if job.state in FINAL or job.stop_requested:
+            if job.state in FINAL or (job.stop_requested and job.state is not JobState.PENDING):
                 return job
             audit.append(connection, by, now, "job stop", job_id, project_id=job.project_id)
             store.request_stop(connection, job, now)

@@ -29,6 +29,7 @@ from yunhe.storage import audit, leases, outbox
 from yunhe.storage.database import AnyRow, Connection, insert_if_missing, insert_missing
 
 WAITS_KEPT_S = 86400.0
+STOPPED_ON_REQUEST = "stopped on request"
 
 _ORDER = msgspec.json.Decoder(JobOrder)
 _RESOURCES = msgspec.json.Decoder(Resources)
@@ -141,8 +142,13 @@ def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
 
 
 def change(connection: Connection, held: LeasedJob, state: JobState, now: float, **values: Any) -> None:
-    """Move a held job to *state*, guarded by its lease, and tell of it."""
+    """Move a held job to *state*, guarded by its lease, and tell of it; a job to be stopped never waits again."""
     leases.apply(connection, JOBS, held.job_id, held.token, state=follow(held.state, state).value, **values)
+    if state is JobState.PENDING and _is_to_stop(connection, held.job_id):
+        why = {"reason": STOPPED_ON_REQUEST, "ended_at": now}
+        stopped = follow(state, JobState.STOPPED)
+        leases.apply(connection, JOBS, held.job_id, held.token, state=stopped.value, **why)
+        state = stopped
     tell(connection, held.job_id, held.order.demand.project_id, state, now)
 
 
@@ -153,7 +159,7 @@ def request_stop(connection: Connection, job: Job, now: float) -> None:
         .where(JOBS.c.id == job.id, JOBS.c.state == JobState.PENDING)
         .values(
             state=follow(JobState.PENDING, JobState.STOPPED).value,
-            reason="stopped on request",
+            reason=STOPPED_ON_REQUEST,
             ended_at=now,
             stop_requested=True,
         )
@@ -203,6 +209,16 @@ def lock_nodes(connection: Connection, nodes: Iterable[NodeId]) -> None:
 def change_row(connection: Connection, held: LeasedJob, **values: Any) -> None:
     """Change a held job's row but for its state; raise ``FencedError`` when the lease has passed on."""
     leases.apply(connection, JOBS, held.job_id, held.token, **values)
+
+
+def _is_to_stop(connection: Connection, job_id: JobId) -> bool:
+    """Return whether somebody asked a job to end; exact once this transaction has changed its row."""
+    return bool(connection.scalar(sa.select(JOBS.c.stop_requested).where(JOBS.c.id == job_id)))
+
+
+def lock_job(connection: Connection, job_id: JobId) -> None:
+    """Let nobody else change a job until this transaction ends."""
+    connection.execute(sa.select(JOBS.c.id).where(JOBS.c.id == job_id).with_for_update())
 
 
 def tell(connection: Connection, job_id: JobId, project_id: ProjectId, state: JobState, now: float) -> None:
