@@ -15,7 +15,7 @@ from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN
 from yunhe.scheduling.orchestration.jobs.states import JobState
-from yunhe.scheduling.orchestration.jobs.steps import REFUSED
+from yunhe.scheduling.orchestration.jobs.steps import REFUSED, TURNED_AWAY
 from yunhe.scheduling.orchestration.jobs.store import AllocationState
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS
 from yunhe.scheduling.perception.store import FEEDS
@@ -61,7 +61,7 @@ def problems_of_job(job: Job, lines: dict[str, list[str]]) -> list[str]:
         number = attempt.number
         if wrote[number] not in ([], ["start"], ["start", "end"]):
             found.append(f"attempt {number} wrote {wrote[number]}")
-        if attempt.ending == REFUSED and wrote[number]:
+        if attempt.ending in (REFUSED, TURNED_AWAY) and wrote[number]:
             found.append(f"attempt {number} was refused and wrote {wrote[number]}")
         if attempt.ending == "done" and attempt.exit_code == 0:
             if wrote[number] != ["start", "end"]:
@@ -91,7 +91,7 @@ def _books(connection: Connection, campaign: Campaign) -> list[str]:
     for row in connection.execute(sa.select(ALLOCATIONS)):
         if row.state != AllocationState.RELEASED:
             found.append(f"{row.id} is {row.state}, not released")
-        if finals[row.id] != (0 if row.ending == REFUSED else 1):
+        if finals[row.id] != (0 if row.ending in (REFUSED, TURNED_AWAY) else 1):
             found.append(f"{row.id} ({row.ending}) has {finals[row.id]} final lines in the ledger")
         if row.ending == "done" and not row.log_bytes:
             found.append(f"{row.id} has no log")

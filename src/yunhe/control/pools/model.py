@@ -117,7 +117,13 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def standing(self) -> str:
         """Both what is so and what an operator wants, such as ``offline, drained``."""
-        return f"{self.state}, drained" if self.drained else self.state
+        state = "unfit" if self.unfit else self.state
+        return f"{state}, drained" if self.drained else state
+
+    @property
+    def unfit(self) -> bool:
+        """Whether it answers and none of its nodes can take work; ``reason`` says what they lack."""
+        return self.state is PoolState.READY and bool(self.nodes) and not any(n.ready for n in self.nodes)
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):

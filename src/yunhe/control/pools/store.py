@@ -223,7 +223,7 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
     Only what changed is written, so that a large pool may be seen often.
     """
     updated = connection.execute(
-        POOLS.update().where(POOLS.c.id == pool_id).values(seen_at=now, reason="", state=PoolState.READY)
+        POOLS.update().where(POOLS.c.id == pool_id).values(seen_at=now, reason=_why_unfit(inventory), state=PoolState.READY)
     )
     if not updated.rowcount:
         return False
@@ -245,6 +245,13 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
             connection.execute(NODES.update().where(NODES.c.id == key).values(**values))
     connection.execute(NODES.update().where(NODES.c.pool_id == pool_id).values(seen_at=inventory.taken_at))
     return True
+
+
+def _why_unfit(inventory: Inventory) -> str:
+    """Say why no node of an inventory takes work; empty where one does."""
+    if any(node.ready for node in inventory.nodes):
+        return ""
+    return "; ".join(f"{node.id}: {node.reason}" for node in inventory.nodes[:3])
 
 
 def _node_values(node: Node) -> dict[str, Any]:

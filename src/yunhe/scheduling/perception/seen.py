@@ -30,8 +30,8 @@ def pool_facts(pool: Pool, prices: dict[Tier, Prices] | None) -> PoolFacts:
 
 def _why_not(pool: Pool) -> str:
     """Say why a pool takes no new work; empty: it does."""
-    if pool.state is not PoolState.READY:
-        return f"{pool.state}: {pool.reason}".removesuffix(": ")
+    if pool.state is not PoolState.READY or pool.unfit:
+        return f"{'unfit' if pool.unfit else pool.state}: {pool.reason}".removesuffix(": ")
     if pool.drained:
         return "drained by an operator"
     if pool.nodes and all(node.cordoned for node in pool.nodes):

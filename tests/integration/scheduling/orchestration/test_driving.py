@@ -148,7 +148,7 @@ async def test_a_job_refused_by_the_only_pool_is_tried_there_again_and_holds_up_
         await parts.place()
         await parts.until(lucky, JobState.SUCCEEDED)
         job = await parts.until(unlucky, JobState.SUCCEEDED)
-        assert [attempt.ending for attempt in job.attempts] == ["refused", "done"]
+        assert [attempt.ending for attempt in job.attempts] == ["turned-away", "done"]
 
 
 async def test_attempts_that_ran_do_not_count_as_refusals(
@@ -164,7 +164,7 @@ async def test_attempts_that_ran_do_not_count_as_refusals(
         refusals.on = True
         await parts.place()
         job = await parts.until(job_id, JobState.PENDING, JobState.FAILED)
-        assert (job.state, job.attempts[-1].ending) == (JobState.PENDING, "refused")
+        assert (job.state, job.attempts[-1].ending) == (JobState.PENDING, "turned-away")
 
 
 async def test_an_unknown_node_is_a_refusal_and_not_an_unknown_end(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_an_unknown_node_is_a_refusal_and_not_an_unknown_end(tmp_path: Pat
         )
         parts.driver.take(job_id, parts.won[job_id])
         job = await parts.until(job_id, JobState.PENDING)
-        assert job.attempts[0].ending == "refused"
+        assert job.attempts[0].ending == "turned-away"
 
 
 async def test_a_resize_that_came_too_late_does_not_reach_the_next_attempt(tmp_path: Path) -> None:

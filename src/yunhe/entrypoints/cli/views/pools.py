@@ -63,7 +63,7 @@ def pools_table(pools: Sequence[Pool]) -> FittingTable:
 
 def standing(pool: Pool) -> Text:
     """Return how a pool stands; one that is ready and takes nothing is not shown as well."""
-    tired = pool.drained and pool.state is PoolState.READY
+    tired = pool.unfit or (pool.drained and pool.state is PoolState.READY)
     return Text(pool.standing, style="yellow" if tired else COLOURS.get(pool.state, ""))
 
 

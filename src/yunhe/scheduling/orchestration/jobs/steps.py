@@ -16,7 +16,17 @@ from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase
 from yunhe.kernel.backoff import delay_s
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import DiskFullError, FencedError, NotFoundError, PoolUnreachableError, YunheError
+from yunhe.kernel.errors import (
+    DiskFullError,
+    FencedError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    PoolUnreachableError,
+    TooLargeError,
+    UnsupportedError,
+    YunheError,
+)
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
@@ -43,7 +53,15 @@ PLACEMENT_TRIES = 5
 REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
 
+MOST_DOUBLINGS = 5
+
 REFUSED = "refused"
+"""The pool will not have this job: for what it is or asks."""
+TURNED_AWAY = "turned-away"
+"""The pool could not take any job then: its disk was full, say. It counts against nobody."""
+
+FOR_THE_JOB = (InvalidInputError, UnsupportedError, TooLargeError, ForbiddenError)
+"""Refusals for what a job is or asks; every other one is for what the host lacks."""
 
 NO_LEASE: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
@@ -167,14 +185,20 @@ class Steps:
         )
 
     async def _refused(self, held: LeasedJob, error: YunheError) -> None:
-        """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while, a few times."""
+        """The pool heard and said no: nothing runs there. Try elsewhere, or there again after a while.
+
+        A job fails when pools have refused it a few times for its own sake, never because they could not take any.
+        """
         now = self._means.clock()
+        ending = REFUSED if isinstance(error, FOR_THE_JOB) else TURNED_AWAY
 
         def write(connection: Connection) -> None:
-            ended: dict[str, Any] = {"ended_at": now, "ending": REFUSED, "detail": str(error)}
+            ended: dict[str, Any] = {"ended_at": now, "ending": ending, "detail": str(error)}
             store.update_guarded(connection, held, state=AllocationState.ENDED, **ended)
             refused_by = store.pools_of_attempts(connection, held.job_id, REFUSED)
-            reason = f"the pool refused it: {error}"
+            turned_away = store.pools_of_attempts(connection, held.job_id, TURNED_AWAY)
+            pauses = min(len(refused_by) + len(turned_away) - 2, MOST_DOUBLINGS)
+            reason = f"the pool {'refused it' if ending == REFUSED else 'could not take it'}: {error}"
             if len(refused_by) >= PLACEMENT_TRIES:
                 store.change(connection, held, JobState.FAILED, now, reason=reason, ended_at=now, **NO_LEASE)
                 return
@@ -184,8 +208,8 @@ class Steps:
                 JobState.PENDING,
                 now,
                 reason=reason,
-                avoid_pools=msgspec.json.encode(sorted(set(refused_by))),
-                due_at=now + REFUSED_PAUSE_S * (2 ** len(refused_by) // 4),
+                avoid_pools=msgspec.json.encode(sorted({*refused_by, *turned_away})),
+                due_at=now + REFUSED_PAUSE_S * int(2.0**pauses),
                 **NO_LEASE,
             )
 

@@ -157,7 +157,7 @@ def _pools(client: Client) -> Iterator[Finding]:
     if not pools:
         yield Finding("pools", False, "there is none", "Add one with `yunhe pool add`.")
     for pool in pools:
-        well = pool.state is PoolState.READY
+        well = pool.state is PoolState.READY and not pool.unfit
         detail = f"{pool.spec.name} {pool.standing}" + (f": {pool.reason}" if pool.reason else "")
         version = f"   agent {pool.engine_version}, {pool.limits}" if pool.engine_version else ""
         yield Finding(
