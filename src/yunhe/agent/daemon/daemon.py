@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -79,8 +80,8 @@ def take_lock(root: str) -> int | None:
     except BlockingIOError:
         os.close(handle)
         return None
-    os.ftruncate(handle, 0)
-    os.write(handle, f"{os.getpid()}\n".encode())
+    with contextlib.suppress(OSError):  # for people; written over the last one's, which needs no room
+        os.pwrite(handle, f"{os.getpid():<19}\n".encode(), 0)
     return handle
 
 
@@ -114,7 +115,10 @@ def _log_to(path: str) -> None:
         mode = os.O_TRUNC if os.stat(path).st_size > MAX_OWN_LOG_BYTES else os.O_APPEND
     except FileNotFoundError:
         mode = os.O_APPEND
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
+    except OSError:  # no inode is left for it
+        handle = os.open(os.devnull, os.O_WRONLY)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(handle, 1)

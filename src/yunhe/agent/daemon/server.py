@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import os
 import sys
@@ -148,7 +149,14 @@ class AgentServer:
 
     async def _inventory(self, call: Call) -> None:
         machine = self._node.machine
-        node = {"id": machine.node_id, "total": machine.total(), "used": machine.used()}
+        unfit = self._node.fitness.refusal()
+        node = {
+            "id": machine.node_id,
+            "total": machine.total(),
+            "used": machine.used(),
+            "ready": unfit is None,
+            "reason": "" if unfit is None else unfit.problem,
+        }
         await call.answer({"taken_at": time.time(), "nodes": [node]})
 
     async def _observe(self, call: Call) -> None:
@@ -214,7 +222,8 @@ async def answer(call: Call, handlers: dict[str, Handler], shapes: dict[str, Che
     except Exception as fault:  # noqa: BLE001 - a fault in one call must not end the others
         # Only where it happened: the fault's words could repeat what was sent, and that may be secret.
         where = traceback.extract_tb(fault.__traceback__)[-1]
-        sys.stderr.write(f"{call.verb}: {type(fault).__name__} at {where.filename}:{where.lineno}\n")
+        with contextlib.suppress(OSError):  # a full disk has no room for it either
+            sys.stderr.write(f"{call.verb}: {type(fault).__name__} at {where.filename}:{where.lineno}\n")
         await call.refuse(Refusal(INTERNAL, f"The agent failed at {call.verb}: {type(fault).__name__}."))
 
 

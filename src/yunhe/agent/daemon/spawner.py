@@ -128,7 +128,8 @@ def _run_child(request: dict[str, Any], handles: list[int]) -> None:
     except BaseException as fault:  # noqa: BLE001 - the last frame of this process
         sys.stderr.write(f"{request['job']}: {type(fault).__name__}: {fault}\n")
         sys.stderr.flush()
-    os._exit(code)
+    finally:
+        os._exit(code)  # also where there is no room for those words
 
 
 def _receive(line: socket.socket, size: int) -> bytes:

@@ -13,9 +13,9 @@ from yunhe.agent.protocol.handles import read_all
 from yunhe.agent.protocol.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
 from yunhe.agent.protocol.streams import pass_on, raise_refusal, receive_file
 from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.fitness import ROOM_TO_KEEP_BYTES
 from yunhe.agent.runs.register import PREPARING
 
-ROOM_TO_KEEP_BYTES = 1024 * 1024
 STATUS_WITHIN_S = 30.0
 
 

@@ -3,6 +3,7 @@
 ``claim.json``    the order, without scripts and secrets; made by exclusive create, before anything runs
 ``start.json``    the wrapper's identity; made by exclusive create, before the first step is executed
 ``stop.json``     the wish to end it; ``exit.json`` how it ended, both written whole or not at all
+                  (on a host, room for these is reserved with the claim, and they are written in place)
 ``owner.json``    whose it is, where files came before the claim; ``uploads.json`` which archives are in place
 ``reaped``        counters of what the wrapper has reaped; ``samples`` the agent's one-second ring
 ``log/``          output in segments, each named by the offset of its first byte
@@ -15,7 +16,21 @@ import os
 import time
 from typing import Any
 
-from yunhe.agent.durable import create_json, read_json, replace_json, sync_directory
+from yunhe.agent.durable import (
+    RECORD_BYTES,
+    create_json,
+    encode_json,
+    is_reserved,
+    overwrite,
+    overwrite_once,
+    read_json,
+    replace_json,
+    reserve,
+    sync_directory,
+)
+
+RESERVED = ("start.json", "stop.json", "exit.json", "step", "reaped")
+"""What must be written after the claim, whatever the disk is like then."""
 
 
 class Run:
@@ -55,6 +70,13 @@ class Run:
             os.chmod(self.at(name), 0o700)
         sync_directory(os.path.dirname(self.path))
 
+    def reserve(self, **sizes: int) -> None:
+        """Reserve the room of every record that follows the claim, and of the files in *sizes*; idempotent."""
+        for name in RESERVED:
+            reserve(self.at(name))
+        for name, size_bytes in sizes.items():
+            reserve(self.at(name), size_bytes)
+
     def write_steps(self, steps: list[dict[str, str]], uid: int) -> None:
         """Write each script to its file, for the project's user to execute."""
         for number, step in enumerate(steps):
@@ -80,11 +102,35 @@ class Run:
 
     def write_record(self, name: str, value: dict[str, Any]) -> None:
         """Write the record *name*, durably and whole."""
-        replace_json(self.at(f"{name}.json"), value)
+        path = self.at(f"{name}.json")
+        if is_reserved(path):
+            overwrite(path, _fitting(value))
+        else:
+            replace_json(path, value)
 
     def create_record(self, name: str, value: dict[str, Any]) -> bool:
         """Write the record *name* unless it exists; return whether this call made it."""
-        return create_json(self.at(f"{name}.json"), value)
+        path = self.at(f"{name}.json")
+        return overwrite_once(path, value) if is_reserved(path) else create_json(path, value)
+
+    def announce(self, step: str) -> None:
+        """Say which step runs; it is news, not a record, so no sync."""
+        path = self.at("step")
+        if is_reserved(path):
+            overwrite(path, step.encode(), sync=False)
+            return
+        fresh = self.at("step.new")
+        with open(fresh, "w", encoding="utf-8") as file:
+            file.write(step)
+        os.replace(fresh, path)
+
+    def announced(self) -> str:
+        """Return the step that was last announced; empty if none was."""
+        try:
+            with open(self.at("step"), encoding="utf-8") as file:
+                return file.read().strip("\0 ")
+        except FileNotFoundError:
+            return ""
 
     def remove(self, trash: str) -> str:
         """Move the directory out of sight at once; return where it went, for somebody to remove at leisure."""
@@ -92,3 +138,12 @@ class Run:
         if self.exists():
             os.rename(self.path, gone)
         return gone
+
+
+def _fitting(value: dict[str, Any]) -> bytes:
+    """Return a record in the room that is reserved for it: its detail is what may be long, and is cut."""
+    data = encode_json(value)
+    while len(data) > RECORD_BYTES and value.get("detail"):
+        value = {**value, "detail": value["detail"][: len(value["detail"]) // 2]}
+        data = encode_json(value)
+    return data

@@ -1,15 +1,19 @@
-"""Lines that must not be forgotten: append-only, each with its checksum; a bad tail is set aside, never guessed at."""
+"""Lines that must not be forgotten: append-only, each with its checksum; a bad tail is set aside, never guessed at.
+
+The file is longer than its lines: the zeros that follow them are room reserved for lines that must find it.
+"""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
 import zlib
 from typing import Any
 
-from yunhe.agent.durable import sync_directory
+from yunhe.agent.durable import reserve, sync_directory, write_whole
+
+_RESERVE_STEP_BYTES = 64 * 1024
 
 
 class Journal:
@@ -19,12 +23,13 @@ class Journal:
         self._path = path
         self.notice = ""
         """What the operator should hear of, if the file was damaged."""
+        self._end = 0
         self.entries = self._load()
         self._file = self._open()
         self.lines = len(self.entries)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _load(self) -> list[dict[str, Any]]:
         try:
@@ -33,52 +38,56 @@ class Journal:
         except FileNotFoundError:
             return []
         entries: list[dict[str, Any]] = []
-        good = 0
-        for line in data.splitlines(keepends=True):
+        for line in data.rstrip(b"\0").splitlines(keepends=True):
             entry = _decode(line)
             if entry is None:
-                self._quarantine(data[good:], good)
+                self._quarantine(data[self._end :].strip(b"\0"), self._end)
                 break
             entries.append(entry)
-            good += len(line)
+            self._end += len(line)
         return entries
 
     def _quarantine(self, tail: bytes, good: int) -> None:
         aside = f"{self._path}.quarantine-{time.time_ns()}"
-        with open(aside, "wb") as file:
-            file.write(tail)
-            file.flush()
-            os.fsync(file.fileno())
+        went = f"were set aside in {os.path.basename(aside)}"
+        try:
+            _write_file(aside, tail)
+        except OSError as fault:
+            went = f"were dropped, since they could not be set aside ({fault.strerror})"
         os.truncate(self._path, good)
         self.notice = (
-            f"{os.path.basename(self._path)}: {len(tail)} damaged bytes after byte {good} were set aside in "
-            f"{os.path.basename(aside)}; what lies before them is in use."
+            f"{os.path.basename(self._path)}: {len(tail)} damaged bytes after byte {good} {went}; "
+            "what lies before them is in use."
         )
+
+    def reserve(self, size_bytes: int) -> None:
+        """Have room on the disk for so many bytes of lines; raise ``OSError`` where there is none."""
+        if os.fstat(self._file).st_size < self._end + size_bytes:
+            reserve(self._path, self._end + max(size_bytes, _RESERVE_STEP_BYTES))
 
     def append(self, entry: dict[str, Any], *, sync: bool = True) -> None:
         """Add *entry*; with *sync* it is on the disk when this returns. A failed write leaves no part of it."""
         line = _encode(entry)
-        size = os.fstat(self._file).st_size
         try:
-            _write_whole(self._file, line)
+            os.lseek(self._file, self._end, os.SEEK_SET)
+            write_whole(self._file, line)
             if sync:
                 os.fsync(self._file)
         except OSError:
-            os.ftruncate(self._file, size)
+            os.ftruncate(self._file, self._end)
             raise
+        self._end += len(line)
         self.lines += 1
 
     def rewrite(self, entries: list[dict[str, Any]]) -> None:
         """Replace the whole file, durably and all at once."""
         fresh = f"{self._path}.new"
-        with open(fresh, "wb") as file:
-            file.write(b"".join(_encode(entry) for entry in entries))
-            file.flush()
-            os.fsync(file.fileno())
+        data = b"".join(_encode(entry) for entry in entries)
+        _write_file(fresh, data)
         os.replace(fresh, self._path)
         sync_directory(os.path.dirname(self._path))
         os.close(self._file)
-        self._file = self._open()
+        self._file, self._end = self._open(), len(data)
         self.lines = len(entries)
 
     def close(self) -> None:
@@ -86,9 +95,17 @@ class Journal:
         os.close(self._file)
 
 
-def _write_whole(handle: int, line: bytes) -> None:
-    if os.write(handle, line) < len(line):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def _write_file(path: str, data: bytes) -> None:
+    """Write a new file, durably; leave nothing of it where that fails."""
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        if os.path.exists(path):
+            os.unlink(path)
+        raise
 
 
 def _encode(entry: dict[str, Any]) -> bytes:

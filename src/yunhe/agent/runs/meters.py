@@ -13,6 +13,7 @@ import os
 import struct
 from typing import Any, NamedTuple
 
+from yunhe.agent.durable import reserve
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.processes import io_bytes, read_stat
 from yunhe.agent.runtimes.wrapper import REAPED
@@ -23,6 +24,7 @@ BANDS = 32
 
 _TOTALS = struct.Struct("<QQQQQQ")
 _SAMPLE = struct.Struct("<QQQQQQ")
+SAMPLES_BYTES = _TOTALS.size + RING * _SAMPLE.size
 
 
 class _Totals(NamedTuple):
@@ -57,10 +59,9 @@ class Meter:
     """The ring of samples of one allocation and its totals, in a file that outlives the agent."""
 
     def __init__(self, path: str) -> None:
-        size = _TOTALS.size + RING * _SAMPLE.size
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(handle, size)
-        self._page = mmap.mmap(handle, size)
+        reserve(path, SAMPLES_BYTES)  # a page without room on the disk would end whoever writes to it
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._page = mmap.mmap(handle, SAMPLES_BYTES)
         os.close(handle)
 
     def close(self) -> None:

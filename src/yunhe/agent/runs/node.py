@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Generator, NamedTuple
 
 from yunhe.agent.daemon.machine import DeclaredMachine, Machine
 from yunhe.agent.daemon.spawner import Spawner
@@ -16,7 +17,9 @@ from yunhe.agent.protocol.refusals import CONFLICT, NOT_FOUND, UNSUPPORTED, Refu
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.fitness import Fitness
 from yunhe.agent.runs.journal import Journal
+from yunhe.agent.runs.meters import SAMPLES_BYTES
 from yunhe.agent.runs.processes import Identity, is_alive
 from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, STARTING, Allocation, Register
 from yunhe.agent.runs.spool import Spool
@@ -67,12 +70,15 @@ class AgentNode:
         self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
         self.keeper = find_backend(self.root)
         self.runtimes = Runtimes(agent_name(self.root))
+        self.fitness = Fitness(self.root, self.trash)
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
         self.busy: set[str] = set()
         """Allocations into which an archive is being unpacked."""
         # Versions of an earlier life must not be met again: an observer would wait for what has already happened.
         self.changes = ChangeLog(time.time_ns() // 1_000_000)
+        with self.told_of("The journal's reserve"):
+            self._reserve()
         self.on_change: Callable[[], None] = lambda: None
         self.on_trash: Callable[[str], None] = lambda _path: None
         self.on_stray: Callable[[str], None] = lambda _name: None
@@ -108,6 +114,9 @@ class AgentNode:
         self.changed(name)
 
     def _admit(self, body: dict[str, Any], allocation: Allocation | None) -> None:
+        unfit = self.fitness.refusal()
+        if unfit is not None:
+            raise unfit
         if body["node_id"] != self.machine.node_id:
             raise Refusal(
                 NOT_FOUND,
@@ -141,11 +150,14 @@ class AgentNode:
         claim.update(uid=uid, steps=[step["name"] for step in body["steps"]], claimed_at=time.time())
         reach("before-claim")
         try:
+            self._reserve()
             self.users.settle(body["project_id"], uid)
             run.make(uid)
+            run.reserve(samples=SAMPLES_BYTES)
             run.write_steps(body["steps"], uid)
             run.claim(claim)
         except OSError as fault:
+            self.fitness.note(fault)
             if allocation is None:
                 self.on_trash(run.remove(self.trash))
             raise refusal_of(fault, f"claiming {run.id}") from fault
@@ -201,12 +213,25 @@ class AgentNode:
                 "exit",
                 {
                     "exit_code": COULD_NOT_START,
-                    "ending": "done",
+                    "ending": "preempted",  # it was the host that could not
                     "step": "",
                     "detail": detail,
                     "ended_at": time.time(),
                 },
             )
+
+    def _reserve(self) -> None:
+        """Have room for what must be written after the claims, whatever the disk is like then."""
+        self.register.reserve()
+        self.spool.reserve(2 * len(self.register.allocations) + 2)
+
+    @contextlib.contextmanager
+    def told_of(self, name: str) -> Generator[None, None, None]:
+        """Keep a fault with the files of one allocation from what is done with the others; the operator is told."""
+        try:
+            yield
+        except OSError as fault:
+            self.notice(f"{name}: {fault}")
 
     def notice(self, text: str) -> None:
         """Tell the operator, once."""

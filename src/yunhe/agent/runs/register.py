@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -21,6 +22,8 @@ LIVE = (STARTING, RUNNING, PAUSED)
 MAX_MARKS = 20_000
 MARK_AGE_S = 30 * 86_400.0
 _COMPACT_AFTER = 2000
+_LINE_BYTES = 512
+_LINES_AHEAD = 64
 
 
 class Allocation:
@@ -114,6 +117,10 @@ class Register:
             raise Refusal(CONFLICT, f"{name} is {allocation.phase}, not running.")
         return allocation
 
+    def reserve(self) -> None:
+        """Have room for a line more of each allocation, and some; raise ``OSError`` where there is none."""
+        self._journal.reserve(_LINE_BYTES * (len(self.allocations) + _LINES_AHEAD))
+
     def save(self, allocation: Allocation, *, sync: bool = True) -> None:
         """Make what was commanded durable, before it has any effect."""
         self._journal.append(allocation.as_entry(), sync=sync)
@@ -138,7 +145,9 @@ class Register:
         oldest = time.time() - MARK_AGE_S
         self.marks = {name: mark for name, mark in self.marks.items() if mark[1] > oldest}
         marks = [{"id": name, "mark": token, "at": at} for name, (token, at) in self.marks.items()]
-        self._journal.rewrite(marks + [allocation.as_entry() for allocation in self.allocations.values()])
+        with contextlib.suppress(OSError):  # there is room for it another time
+            self._journal.rewrite(marks + [allocation.as_entry() for allocation in self.allocations.values()])
+            self.reserve()
 
     def close(self) -> None:
         """Let go of the journal."""

@@ -42,11 +42,13 @@ class RunWatch:
             os.unlink(os.path.join(node.incoming, name))
         folded = node.spool.folded()
         for allocation in list(node.register.allocations.values()):
-            node.users.restore(allocation.project, allocation.uid)
+            with node.told_of(allocation.id):
+                node.users.restore(allocation.project, allocation.uid)
             if allocation.stopped:
                 allocation.phase = EXITED
             elif allocation.claimed or allocation.run.record("claim") is not None:
-                self._resume_watching(allocation, folded.get(allocation.id, 0))
+                with node.told_of(allocation.id):
+                    self._resume_watching(allocation, folded.get(allocation.id, 0))
         self._remove_stray_groups()
 
     def _adopt(self, run: Run) -> None:
@@ -59,7 +61,9 @@ class RunWatch:
         allocation = Allocation(run, owner["token"], owner["project_id"], owner["uid"])
         allocation.claimed = claim is not None
         allocation.resources = owner.get("resources", {})
-        self._node.register.save(allocation)
+        self._node.register.allocations[allocation.id] = allocation
+        with self._node.told_of(allocation.id):
+            self._node.register.save(allocation)
 
     def _resume_watching(self, allocation: Allocation, folded_ms: int) -> None:
         allocation.claimed = True
@@ -68,9 +72,10 @@ class RunWatch:
             allocation.phase, allocation.detail = UNKNOWN, "its claim cannot be read"
             return
         allocation.phase = STARTING
-        allocation.meter = Meter(allocation.run.at("samples"))
-        allocation.meter.mark(folded_ms)
-        allocation.totals = allocation.meter.totals()
+        self._open_meter(allocation)
+        if allocation.meter is not None:
+            allocation.meter.mark(folded_ms)
+            allocation.totals = allocation.meter.totals()
         # Whoever creates this record first decides: a wrapper that finds it made here will not begin.
         allocation.run.create_record("start", {"abandoned": True})
         self.look(allocation)
@@ -109,18 +114,24 @@ class RunWatch:
         for allocation in list(self._node.register.allocations.values()):
             if allocation.phase not in LIVE:
                 continue
-            identity = identity_of(allocation.start)
-            if allocation.phase == STARTING or identity is None or not is_alive(identity):
-                self.look(allocation)  # what a living wrapper has to say, it says by a nudge
+            with self._node.told_of(allocation.id):
+                self._tick_one(allocation)
             if allocation.phase in (RUNNING, PAUSED):
-                self._sample(allocation)
                 cpu_us += allocation.totals.get("cpu_us", 0)
                 last = allocation.meter.last() if allocation.meter else None
                 memory_kib += last.memory_kib if last else 0
-                self._fold(allocation, everything=False)
         self._node.machine.tick(cpu_us, memory_kib)
+        self._node.fitness.probe()
         if self._node.machine.free_disk_bytes() < LOW_DISK_BYTES:
             self._node.notice(f"Less than {LOW_DISK_BYTES >> 20} MiB are free where allocations live.")
+
+    def _tick_one(self, allocation: Allocation) -> None:
+        identity = identity_of(allocation.start)
+        if allocation.phase == STARTING or identity is None or not is_alive(identity):
+            self.look(allocation)  # what a living wrapper has to say, it says by a nudge
+        if allocation.phase in (RUNNING, PAUSED):
+            self._sample(allocation)
+            self._fold(allocation, everything=False)
 
     def look(self, allocation: Allocation) -> None:
         """Read the records of *allocation* and move it to the phase they tell of."""
@@ -131,7 +142,7 @@ class RunWatch:
         identity = identity_of(allocation.start)
         alive = identity is not None and is_alive(identity)
         if identity is not None:
-            allocation.step = _read_text(run.at("step")) or allocation.step
+            allocation.step = run.announced() or allocation.step
             if allocation.step and allocation.phase == STARTING:
                 allocation.phase = PAUSED if allocation.paused else RUNNING
         # Read after asking who lives: a wrapper writes its exit record before it ends.
@@ -151,11 +162,16 @@ class RunWatch:
             start = allocation.run.record("start")
         allocation.start = start or {}
         if "pid" in allocation.start and allocation.meter is None:
-            allocation.meter = Meter(allocation.run.at("samples"))
+            self._open_meter(allocation)
         if "pid" in allocation.start and allocation.meter and allocation.meter.last() is None:
             began = allocation.start
             wall_ms = int(began["started_at"] * 1000)
             allocation.meter.add(UsageSample(began["started_clock_ms"], wall_ms, 0, 0, 0, 0))
+
+    def _open_meter(self, allocation: Allocation) -> None:
+        """Open the samples of *allocation*; without room for them its exit record has the final counters."""
+        with self._node.told_of(allocation.id):
+            allocation.meter = Meter(allocation.run.at("samples"))
 
     def sample_early(self, allocation: Allocation) -> None:
         """Take a sample of what may be over before the next tick."""
@@ -250,11 +266,8 @@ class RunWatch:
         if meter is None or not minutes:
             return
         reach("before-fold")
-        try:
-            self._node.spool.add([{"allocation_id": allocation.id, **minute} for minute in minutes])
-        except OSError as fault:
-            self._node.notice(f"Minutes of usage could not be kept: {fault}")
-            return
+        if not self._node.spool.add([{"allocation_id": allocation.id, **minute} for minute in minutes]):
+            self._node.notice("Minutes of usage have no room on the disk; they are lost if the agent ends.")
         if self._node.spool.dropped:
             self._node.notice("Minutes of usage were dropped: nobody has fetched them for too long.")
         reach("after-fold")
@@ -282,11 +295,3 @@ class RunWatch:
         if ended:
             body.update(exit_code=ended["exit_code"], ending=ended["ending"], ended_at=ended["ended_at"])
         return body
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""

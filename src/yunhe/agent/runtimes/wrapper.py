@@ -7,6 +7,7 @@ keeps the time and disk limits, obeys ``stop.json`` when signalled, and at the e
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import resource
@@ -17,6 +18,7 @@ import struct
 import time
 from typing import Any
 
+from yunhe.agent.durable import reserve
 from yunhe.agent.failpoints import reach
 from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
@@ -29,12 +31,25 @@ from yunhe.agent.runtimes.table import sandbox_of
 COULD_NOT_START = 125
 """The exit code of a task of which no step could be executed."""
 
+HOST_FAULTS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EIO,
+    errno.EROFS,
+)
+"""What keeps a step from being executed and is none of the task's making: another host may be able to."""
+
 REAPED = struct.Struct("<QQQ")
 """Of everything the wrapper has reaped: cpu microseconds, bytes read, bytes written."""
 
 _GRACE_AFTER_LIMIT_S = 5.0
 _DISK_CHECK_S = 2.0
 _BLOCK_BYTES = 512
+_RECORD_AGAIN_S = 1.0
 
 
 class Wrapper:
@@ -66,8 +81,8 @@ class Wrapper:
         self._sandbox = sandbox_of(order, self._run)
 
     def _open_reaped(self) -> mmap.mmap:
-        handle = os.open(self._run.at("reaped"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(handle, REAPED.size)
+        reserve(self._run.at("reaped"), REAPED.size)
+        handle = os.open(self._run.at("reaped"), os.O_RDWR | os.O_CLOEXEC)
         page = mmap.mmap(handle, REAPED.size)
         os.close(handle)
         return page
@@ -89,6 +104,8 @@ class Wrapper:
             code = None
         except OSError as fault:
             code, detail = COULD_NOT_START, f"could not start: {fault.strerror or fault}"
+            if fault.errno in HOST_FAULTS:
+                self._ending = self._ending or "preempted"
         self._finish(step, code, detail)
         self._sandbox.clean_up()
 
@@ -315,16 +332,24 @@ class Wrapper:
             "log_bytes": self._log.offset,
         }
         reach("before-exit-record")
-        self._run.write_record("exit", record)
+        self._record_exit(record)
         reach("after-exit-record")
         self._nudge()
 
+    def _record_exit(self, record: dict[str, Any]) -> None:
+        """Record how it ended; where nothing can be written, wait until it can: a lost end would be run again."""
+        while True:
+            try:
+                self._run.write_record("exit", record)
+            except OSError as fault:
+                if fault.errno not in HOST_FAULTS:
+                    raise
+                time.sleep(_RECORD_AGAIN_S)
+            else:
+                return
+
     def _announce(self, step: str) -> None:
-        """Say which step runs; it is news, not a record, so no sync."""
-        fresh = self._run.at("step.new")
-        with open(fresh, "w", encoding="utf-8") as file:
-            file.write(step)
-        os.replace(fresh, self._run.at("step"))
+        self._run.announce(step)
         self._nudge()
 
     def _nudge(self) -> None:

@@ -223,7 +223,9 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
     Only what changed is written, so that a large pool may be seen often.
     """
     updated = connection.execute(
-        POOLS.update().where(POOLS.c.id == pool_id).values(seen_at=now, reason=_why_unfit(inventory), state=PoolState.READY)
+        POOLS.update()
+        .where(POOLS.c.id == pool_id)
+        .values(seen_at=now, reason=_why_unfit(inventory), state=PoolState.READY)
     )
     if not updated.rowcount:
         return False
