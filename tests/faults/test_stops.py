@@ -21,9 +21,9 @@ SETTLES_WITHIN_S = 3.0
 
 
 def orchestration(parts: Rig) -> OrchestrationService:
-    perception = PerceptionService(parts.database, parts.plugins, system_clock)
+    perception = PerceptionService(parts.database, parts.pools, system_clock)
     notices = Notices(parts.database)
-    return OrchestrationService(parts.database, parts.blobs, notices, perception, parts.plugins, system_clock)
+    return OrchestrationService(parts.database, parts.blobs, notices, perception, parts.pools, system_clock)
 
 
 async def stop_while_finishing(parts: Rig) -> JobId:
@@ -35,7 +35,7 @@ async def stop_while_finishing(parts: Rig) -> JobId:
     await parts.place()
     with anyio.fail_after(30):
         await parts.gated.reached.wait()
-    await parts.plugins.drain("lab")
+    await parts.pools.drain("lab")
     stopped = await orchestration(parts).stop(job_id)
     assert stopped.state is JobState.FINISHING
     parts.gated.gate.set()

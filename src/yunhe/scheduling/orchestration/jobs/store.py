@@ -146,9 +146,8 @@ def change(connection: Connection, held: LeasedJob, state: JobState, now: float,
     leases.apply(connection, JOBS, held.job_id, held.token, state=follow(held.state, state).value, **values)
     if state is JobState.PENDING and _is_to_stop(connection, held.job_id):
         why = {"reason": STOPPED_ON_REQUEST, "ended_at": now}
-        stopped = follow(state, JobState.STOPPED)
-        leases.apply(connection, JOBS, held.job_id, held.token, state=stopped.value, **why)
-        state = stopped
+        before, state = state, JobState.STOPPED
+        leases.apply(connection, JOBS, held.job_id, held.token, state=follow(before, state).value, **why)
     tell(connection, held.job_id, held.order.demand.project_id, state, now)
 
 
