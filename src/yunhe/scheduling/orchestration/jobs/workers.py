@@ -12,8 +12,8 @@ from yunhe.observability.supervise import supervise
 from yunhe.scheduling.orchestration.jobs.collect import Releaser
 from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
 from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED, JOB_CHANGED
-from yunhe.scheduling.orchestration.jobs.placer import Placer
 from yunhe.scheduling.orchestration.jobs.steps import StepDependencies
+from yunhe.scheduling.orchestration.placing.placer import Placer
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage.database import Database
 from yunhe.storage.notices import Notices
@@ -39,7 +39,7 @@ class Workers:
             database, perception, clock, owner=owner, lease_s=LEASE_S, taken=self._driver.take
         )
         self._releaser = Releaser(database, pools, clock)
-        notices.listen(JOB_CHANGED, lambda _event: self._placer.wake())
+        notices.listen(JOB_CHANGED, self._placer.hear)
         notices.listen(JOB_ASKED, lambda event: self._driver.poke(JobId(event.key)))
 
     def _room_freed(self) -> None:
