@@ -46,7 +46,6 @@ ROUND_S = 1.0
 """So long a look at the world serves, while jobs keep coming."""
 LOOK_TIMES = 4
 """Where a look takes long, it serves so many times as long as it took."""
-LONGEST_PAUSE_S = 0.1
 EXPLAIN_S = 0.02
 REASONS_KEPT_S = 86400.0
 REFRESH_S = 3600.0
@@ -128,7 +127,7 @@ class Placer:
             with anyio.move_on_after(TICK_S):
                 if self._walked_once and not (self._arrived or self._queue.due):
                     await self._woken.wait()
-                await anyio.sleep(min(pause_s, LONGEST_PAUSE_S))
+                await anyio.sleep(pause_s)
 
     async def cycle(self) -> int:
         """Look at what came, at what was woken and at some others, and return how many jobs were placed."""
