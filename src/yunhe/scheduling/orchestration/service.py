@@ -35,11 +35,11 @@ from yunhe.scheduling.orchestration.jobs.model import (
     LogPiece,
 )
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.scheduling.orchestration.placing import placement_store
 from yunhe.scheduling.orchestration.placing.rounds import (
     RoundRow,
     explain_again,
     read_decision,
-    read_rounds,
 )
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage import audit
@@ -301,5 +301,7 @@ def _no_outputs(job: Job) -> NotFoundError:
 def _decided(connection: Connection, job_id: JobId) -> tuple[AnyRow, Demand, list[RoundRow]]:
     """Return a job's decision, its demand, and what the decision was made on."""
     row, demand = store.read_decision(connection, job_id)
-    rounds = [] if row.decision is None else read_rounds(connection, read_decision(row.decision))
+    rounds = (
+        [] if row.decision is None else placement_store.read_rounds(connection, read_decision(row.decision))
+    )
     return row, demand, rounds

@@ -12,11 +12,12 @@ from yunhe.scheduling.decision.model import Placed
 from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged, Placing
 from yunhe.scheduling.orchestration.jobs.states import JobState, follow
 from yunhe.scheduling.orchestration.jobs.store import AllocationState
-from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, WAITS
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, ROUNDS, WAITS
 from yunhe.scheduling.orchestration.placing.rounds import RecordedDecision, RoundRow
 from yunhe.storage import outbox
 from yunhe.storage.database import AnyRow, Connection, insert_missing
 
+ROUNDS_KEPT_S = 30 * 86400.0
 NO_METERS = msgspec.json.encode(Meters())
 
 _PLACE_OF_JOB = (JOBS.c.id, JOBS.c.shape, JOBS.c.due_at)
@@ -152,3 +153,17 @@ def write_wait_reasons(connection: Connection, reasons: dict[str, str], now: flo
 def forget_wait_reasons(connection: Connection, before: float) -> None:
     """Drop what was written before that time: nobody waits for it any more."""
     connection.execute(WAITS.delete().where(WAITS.c.at < before))
+
+
+def write_round(connection: Connection, row: RoundRow, now: float) -> None:
+    """Keep a row; at the beginning of a chain, forget chains that are too old."""
+    connection.execute(ROUNDS.insert().values(row._asdict()))
+    if row.number == 0:
+        connection.execute(ROUNDS.delete().where(ROUNDS.c.chain < new_id("round", now - ROUNDS_KEPT_S)))
+
+
+def read_rounds(connection: Connection, of: RecordedDecision) -> list[RoundRow]:
+    """Return the rows that lead to a decision; none where they are not kept any more."""
+    query = sa.select(ROUNDS).where(ROUNDS.c.chain == of.chain, ROUNDS.c.number <= of.number)
+    rows = [RoundRow(*row) for row in connection.execute(query.order_by(ROUNDS.c.number))]
+    return rows if len(rows) == of.number + 1 else []

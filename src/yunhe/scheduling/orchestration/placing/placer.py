@@ -28,7 +28,7 @@ from yunhe.scheduling.orchestration.placing.placement_round import (
     world_change,
 )
 from yunhe.scheduling.orchestration.placing.placement_store import LeaseTerms, PlacedJob
-from yunhe.scheduling.orchestration.placing.rounds import RoundLog, RoundRow, write_round
+from yunhe.scheduling.orchestration.placing.rounds import RoundLog, RoundRow
 from yunhe.scheduling.orchestration.placing.waiting import WaitingQueue, needs_of
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.snapshot import Snapshot
@@ -298,5 +298,5 @@ def _write(
         if batch.totals[goes.node_id].covers(holds):
             promised[goes.node_id] = holds
             roomy.append(choice)
-    write_round(connection, at, terms.now)
+    placement_store.write_round(connection, at, terms.now)
     return placement_store.start(connection, roomy, terms, knew, at)

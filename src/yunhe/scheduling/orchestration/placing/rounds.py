@@ -7,7 +7,6 @@ first row of a chain holds a whole snapshot. Chains are short, and a process beg
 from typing import Any, NamedTuple
 
 import msgspec
-import sqlalchemy as sa
 
 from yunhe.kernel.ids import JobId, new_id
 from yunhe.scheduling.decision.archive import (
@@ -21,12 +20,9 @@ from yunhe.scheduling.decision.archive import (
 from yunhe.scheduling.decision.cycle import Cycle, HeldResources
 from yunhe.scheduling.decision.decide import decide_in
 from yunhe.scheduling.decision.model import Decision, Demand, Placed, Waiting
-from yunhe.scheduling.orchestration.jobs.tables import ROUNDS
 from yunhe.scheduling.perception.snapshot import Snapshot
-from yunhe.storage.database import Connection
 
 LONGEST_CHAIN = 256
-ROUNDS_KEPT_S = 30 * 86400.0
 
 
 class RecordedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,26 +70,12 @@ class RoundLog:
         self._last = self._seen = None
 
 
-def write_round(connection: Connection, row: RoundRow, now: float) -> None:
-    """Keep a row; at the beginning of a chain, forget chains that are too old."""
-    connection.execute(ROUNDS.insert().values(row._asdict()))
-    if row.number == 0:
-        connection.execute(ROUNDS.delete().where(ROUNDS.c.chain < new_id("round", now - ROUNDS_KEPT_S)))
-
-
 def read_decision(data: bytes) -> RecordedDecision:
     """Return a decision as it was stored; those of earlier versions stand alone, with all their reasons."""
     plain: dict[str, Any] = msgspec.json.decode(data)
     if "decision" in plain:
         return msgspec.convert(plain, RecordedDecision)
     return RecordedDecision(decision=msgspec.convert(plain, Decision))
-
-
-def read_rounds(connection: Connection, of: RecordedDecision) -> list[RoundRow]:
-    """Return the rows that lead to a decision; none where they are not kept any more."""
-    query = sa.select(ROUNDS).where(ROUNDS.c.chain == of.chain, ROUNDS.c.number <= of.number)
-    rows = [RoundRow(*row) for row in connection.execute(query.order_by(ROUNDS.c.number))]
-    return rows if len(rows) == of.number + 1 else []
 
 
 def explain_again(recorded: RecordedDecision, demand: Demand, rows: list[RoundRow]) -> Decision:
