@@ -58,7 +58,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
     blocks: set[str] = set()
     of_features: dict[str, str] = {}
-    blocks: set[str] = set()
     for outcome in ("passed", "skipped", "failed", "error"):  # what comes later is worse, and stays
         for report in terminalreporter.getreports(outcome):
             folder = report.nodeid.removeprefix("tests/").partition("/")[0]

@@ -39,7 +39,7 @@ def convolved(histograms: Sequence[Histogram]) -> Histogram:
     for one in histograms:
         if one.grid.step != grid.step:
             raise ValueError(f"grids differ: {grid} and {one.grid}")
-        mass = np.convolve(mass, np.trim_zeros(one.mass, "b"))
+        mass = np.asarray(np.convolve(mass, np.trim_zeros(one.mass, "b")), dtype=np.float64)
     weight = min(one.weight for one in histograms)
     return Histogram(Grid(grid.step, len(mass)), mass, weight)
 

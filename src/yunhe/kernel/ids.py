@@ -12,16 +12,14 @@ UserId = NewType("UserId", str)
 BlobId = NewType("BlobId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 def new_id(prefix: str, at_s: float) -> str:
     """Return a new identifier such as ``job_06d1t8k2m4…`` that sorts by the time it was made."""
     number = (int(at_s * 1000) << 50) | secrets.randbits(50)
-    letters: list[str] = []
-    for _ in range(19):
-        number, digit = divmod(number, 32)
-        letters.append(_ALPHABET[digit])
-    return f"{prefix}_{''.join(reversed(letters))}"
+    pairs = [_PAIRS[number >> shift & 1023] for shift in range(90, -1, -10)]
+    return f"{prefix}_{''.join(pairs)[1:]}"
 
 
 def made_at_s(identifier: str) -> float:

@@ -336,10 +336,11 @@ def insert_if_missing(connection: Connection, table: sa.Table, **values: Any) ->
 
 
 def insert_missing(connection: Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> set[str]:
-    """Insert those of *rows* whose ``id`` is not taken, whoever else may be inserting them; return their IDs."""
+    """Insert those of *rows* whose key is not taken, whoever else may be inserting them; return their keys."""
     if not rows:
         return set()
-    return set(connection.scalars(_insert_missing(connection, table).returning(table.c.id), rows))
+    key = next(iter(table.primary_key.columns))
+    return set(connection.scalars(_insert_missing(connection, table).returning(key), rows))
 
 
 def _insert_missing(connection: Connection, table: sa.Table) -> Any:

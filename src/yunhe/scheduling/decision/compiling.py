@@ -6,8 +6,11 @@ are fast enough, and numba, which takes half a second and 100 MB to load, is nev
 """
 
 import importlib
+import logging
 from types import ModuleType
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 _COMPILED: set[str] = set()
 _COMPILED_FORM: dict[Any, Any] = {}
@@ -25,8 +28,28 @@ def compile_kernels(module: ModuleType) -> None:
     for name in module.KERNELS:
         plain = getattr(module, name)
         try:
-            compiled = numba.njit(cache=True)(plain)
+            compiled = _surviving_stale_cache(numba.njit(cache=True)(plain))
         except RuntimeError:  # neither beside the source nor in the user's cache directory may we write
             compiled = numba.njit(plain)
         _COMPILED_FORM[plain] = compiled
         setattr(module, name, compiled)
+
+
+def _surviving_stale_cache(compiled: Any) -> Any:
+    """Return a kernel that is compiled anew where its cache cannot be read.
+
+    The cache of an earlier version may name classes that are not there any more.
+    """
+    cache: Any = compiled._cache  # noqa: SLF001 - numba has no public way to do this
+    load = cache.load_overload
+
+    def load_or_forget(*asked: Any) -> Any:
+        try:
+            return load(*asked)
+        except Exception as error:  # noqa: BLE001 - unpickling raises whatever the missing class makes it raise
+            log.info("cached kernel dropped", extra={"kernel": compiled.__name__, "problem": str(error)})
+            cache.flush()
+            return None
+
+    cache.load_overload = load_or_forget
+    return compiled

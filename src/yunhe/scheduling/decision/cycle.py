@@ -335,6 +335,10 @@ class Cycle:
             self.appraiser.grouped += 1
         self._held[job_id] = held
 
+    def reservation(self, job_id: JobId) -> HeldResources:
+        """Return what the placement of a job holds."""
+        return self._held[job_id]
+
     def release(self, job_id: JobId) -> HeldResources:
         """Give back everything a placement held, and return what that was."""
         held = self._held.pop(job_id)

@@ -34,6 +34,7 @@ __all__ = [
     "decide_in",
     "place_all_in",
     "place_in",
+    "place_in_order",
 ]
 
 DEFAULT_WEIGHTS = {ScoreTerm.COST_PER_HOUR: 1.0, ScoreTerm.DISTANCE_KM: 1.0}
@@ -58,10 +59,16 @@ def decide_all(demands: Sequence[Demand], snapshot: Snapshot) -> tuple[tuple[Dec
 def place_all_in(demands: Sequence[Demand], cycle: Cycle) -> tuple[Decision, ...]:
     """Decide for a whole queue in *cycle*, higher priority first, and reserve what each takes."""
     order = sorted(range(len(demands)), key=lambda index: -demands[index].priority)
-    decisions: dict[int, Decision] = {}
-    for index, given in zip(order, cycle.place_all([demands[index] for index in order]), strict=True):
-        decisions[index] = _short(demands[index], cycle, given)
+    placed = place_in_order([demands[index] for index in order], cycle)
+    decisions = dict(zip(order, placed, strict=True))
     return tuple([decisions[index] for index in range(len(demands))])
+
+
+def place_in_order(demands: Sequence[Demand], cycle: Cycle) -> list[Decision]:
+    """Decide for demands one after another in *cycle*, and reserve what each takes; the decisions are short."""
+    return [
+        _short(demand, cycle, given) for demand, given in zip(demands, cycle.place_all(demands), strict=True)
+    ]
 
 
 def decide_in(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:

@@ -35,10 +35,16 @@ from yunhe.scheduling.orchestration.jobs.model import (
     LogPiece,
 )
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.scheduling.orchestration.placing import placement_store
+from yunhe.scheduling.orchestration.placing.rounds import (
+    RoundRow,
+    explain_again,
+    read_decision,
+)
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
-from yunhe.storage.database import Connection, Database
+from yunhe.storage.database import AnyRow, Connection, Database
 from yunhe.storage.notices import Notices
 
 RESIZE_WAIT_S = 15.0
@@ -163,8 +169,12 @@ class OrchestrationService:
         if job.state is JobState.PENDING:
             decision = await self.plan(job.demand)
             return Explanation(job=job, decision=decision, decided_at=now, waiting_s=now - job.submitted_at)
-        decision, decided_at = await self._database.read(lambda c: store.read_decision(c, job_id))
-        return Explanation(job=job, decision=decision, decided_at=decided_at)
+        row, demand, rounds = await self._database.read(lambda c: _decided(c, job_id))
+        if row.decision is None:
+            return Explanation(job=job, decision=None, decided_at=row.decided_at)
+        recorded = read_decision(row.decision)
+        decision = await anyio.to_thread.run_sync(explain_again, recorded, demand, rounds)
+        return Explanation(job=job, decision=decision, decided_at=row.decided_at)
 
     async def changes(self, job_id: JobId) -> AsyncIterator[Job]:
         """Yield the job now and whenever it changes, until it has ended."""
@@ -287,3 +297,12 @@ def _no_outputs(job: Job) -> NotFoundError:
         f"Job {job.id} has left no outputs.",
         remedy="Name them under outputs: in the task; while it runs, use yunhe cp for any file.",
     )
+
+
+def _decided(connection: Connection, job_id: JobId) -> tuple[AnyRow, Demand, list[RoundRow]]:
+    """Return a job's decision, its demand, and what the decision was made on."""
+    row, demand = store.read_decision(connection, job_id)
+    rounds = (
+        [] if row.decision is None else placement_store.read_rounds(connection, read_decision(row.decision))
+    )
+    return row, demand, rounds

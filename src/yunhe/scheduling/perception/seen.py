@@ -41,6 +41,8 @@ def _why_not(pool: Pool) -> str:
 
 def node_facts(node: PoolNode, promised: Resources) -> NodeFacts:
     """Return a node as decisions know it: what it has, less what is promised there."""
+    if promised is NOTHING:
+        return NodeFacts(id=node.id, pool_id=node.pool_id, total=node.total, free=node.total)
     free = Resources(
         cpu_millis=node.total.cpu_millis - promised.cpu_millis,
         memory_mib=node.total.memory_mib - promised.memory_mib,

@@ -15,13 +15,12 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
 from yunhe.scheduling.perception.graph import build_graph
 from yunhe.scheduling.perception.model import ResourceGraph
-from yunhe.scheduling.perception.seen import node_facts, pool_facts
+from yunhe.scheduling.perception.seen import NOTHING, node_facts, pool_facts
 from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
 from yunhe.storage.database import Connection, Database
 
 FEED_EVERY_S = 15.0
 LEASE_S = 60.0
-NOTHING = Resources()
 
 log = logging.getLogger(__name__)
 

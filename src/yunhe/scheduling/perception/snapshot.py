@@ -233,7 +233,8 @@ def build_snapshot(
 
 def class_of_node(node: NodeFacts, pool_labels: Mapping[str, str]) -> NodeClass:
     """Return what a node has in common with others like it; a pool's labels are its nodes' too."""
-    return NodeClass(node.isa, tuple(sorted({**pool_labels, **node.labels}.items())), node.taints)
+    labels = {**pool_labels, **node.labels} if node.labels else pool_labels
+    return NodeClass(node.isa, tuple(sorted(labels.items())) if labels else (), node.taints)
 
 
 def devices_of(node: NodeFacts) -> tuple[Device, ...]:

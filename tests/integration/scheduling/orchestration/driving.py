@@ -25,10 +25,10 @@ from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.collect import Releaser
 from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
 from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount
-from yunhe.scheduling.orchestration.jobs.placer import Placer
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.steps import StepDependencies
 from yunhe.scheduling.orchestration.jobs.tables import JOBS
+from yunhe.scheduling.orchestration.placing.placer import Placer
 from yunhe.scheduling.perception.service import PerceptionService
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database, T, Transaction

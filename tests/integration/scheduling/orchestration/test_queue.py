@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -16,11 +17,13 @@ from yunhe.kernel.resources import Resources
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.start import running
 from yunhe.scheduling.decision.cycle import Cycle
-from yunhe.scheduling.decision.decide import decide_in
+from yunhe.scheduling.decision.decide import place_in_order
 from yunhe.scheduling.decision.model import Alternative, Decision, Demand, Waiting
-from yunhe.scheduling.orchestration.jobs import placer as placement
 from yunhe.scheduling.orchestration.jobs.model import Job, JobFilter, JobOrder
 from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.jobs.store import shape_of
+from yunhe.scheduling.orchestration.placing import placement_round, placer
+from yunhe.scheduling.orchestration.placing.placement_round import PlacementRound
 from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 
@@ -32,25 +35,33 @@ MEMBERS = 9
 """Of 16 cores each: one more than two pools of 64 hold together."""
 
 
-class Sittings:
-    """Counts what the placer decides while a test runs: how often it sat, and for which job how often."""
+class Rounds:
+    """Counts what the placer decides while a test runs: how many rounds, and for which job how often."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sat = 0
+        self.count = 0
         self.decided: Counter[JobId] = Counter()
         counted = self
 
-        class Counted(placement.PlacementRound):
+        class Counted(PlacementRound):
             def __init__(self, *world: object) -> None:
-                counted.sat += 1
+                counted.count += 1
                 super().__init__(*world)  # pyright: ignore[reportArgumentType] - as they were given
 
-        def deciding(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:
-            counted.decided[demand.job_id] += 1
-            return decide_in(demand, cycle, advise=advise)
+        def placing(demands: Sequence[Demand], cycle: Cycle) -> list[Decision]:
+            decisions = place_in_order(demands, cycle)
+            waiting = set[str]()
+            for demand, decision in zip(demands, decisions, strict=True):
+                shape = shape_of(demand)
+                if isinstance(decision, Waiting) and shape in waiting:
+                    continue  # one answer serves all of its shape
+                if isinstance(decision, Waiting):
+                    waiting.add(shape)
+                counted.decided[demand.job_id] += 1
+            return decisions
 
-        monkeypatch.setattr(placement, "Sitting", Counted)
-        monkeypatch.setattr(placement, "decide_in", deciding)
+        monkeypatch.setattr(placer, "PlacementRound", Counted)
+        monkeypatch.setattr(placement_round, "place_in_order", placing)
 
 
 def gang(members: int = MEMBERS) -> JobOrder:
@@ -84,7 +95,7 @@ async def told_why(platform: Platform, job: Job) -> Job:
 async def test_an_impossible_gang_at_the_head_of_ten_thousand_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sittings = Sittings(monkeypatch)
+    rounds = Rounds(monkeypatch)
     async with running(apart.settings(tmp_path), kinds={"fake": FakeKind()}) as platform:
         who = await with_a_pool(platform, cpus="64")
         await two_pools(platform)
@@ -117,7 +128,7 @@ async def test_an_impossible_gang_at_the_head_of_ten_thousand_holds_nobody_up(
         still = await platform.orchestration.job(head.id)
         assert still.state is JobState.PENDING
         assert not still.attempts, "of a gang nothing starts unless all does"
-    assert sittings.decided[head.id] <= sittings.sat, "the gang is judged once in a sitting"
-    ordinary_jobs = len(sittings.decided) - 1
-    judged = sum(sittings.decided.values()) - sittings.decided[head.id]
-    assert judged <= ordinary_jobs + sittings.sat, "and so is the first of those that find no room"
+    assert rounds.decided[head.id] <= rounds.count, "the gang is judged once in a round"
+    ordinary_jobs = len(rounds.decided) - 1
+    judged = sum(rounds.decided.values()) - rounds.decided[head.id]
+    assert judged <= ordinary_jobs + rounds.count, "and so is the first of those that find no room"

@@ -1,1 +1,1 @@
-"""The life of a job: its states and rows, the placer, the driver and what each step does."""
+"""The life of a job: its states and rows, the driver and what each step does."""

@@ -41,6 +41,8 @@ class JobChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: JobState
     placing: Placing | None = None
     """With ``starting``."""
+    shape: str = ""
+    """With ``pending``, of a new job: jobs of one shape wait for the same thing."""
 
 
 class AllocationMetered(msgspec.Struct, frozen=True, kw_only=True):

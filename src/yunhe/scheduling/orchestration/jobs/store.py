@@ -13,22 +13,20 @@ from yunhe.control.pools.model import Meters
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.decision.model import Decision, Demand
+from yunhe.scheduling.decision.model import Demand
 from yunhe.scheduling.orchestration.jobs.events import (
     ALLOCATION_METERED,
     JOB_ASKED,
     JOB_CHANGED,
     AllocationMetered,
     JobChanged,
-    Placing,
 )
 from yunhe.scheduling.orchestration.jobs.model import Attempt, Job, JobFilter, JobOrder, JobPage
 from yunhe.scheduling.orchestration.jobs.states import JobState, follow
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, NODES, WAITS
 from yunhe.storage import audit, leases, outbox
-from yunhe.storage.database import AnyRow, Connection, insert_if_missing, insert_missing
+from yunhe.storage.database import AnyRow, Connection, insert_missing
 
-WAITS_KEPT_S = 86400.0
 STOPPED_ON_REQUEST = "stopped on request"
 
 _ORDER = msgspec.json.Decoder(JobOrder)
@@ -90,11 +88,14 @@ def insert_jobs(
 ) -> tuple[Job, ...]:
     """Write new jobs and return them; those whose ID is known already are returned as they are."""
     wanted = {order.demand.job_id: order for order in orders}
-    new = insert_missing(connection, JOBS, [_new_row(order, now) for order in wanted.values()])
+    rows = [_new_row(order, now) for order in wanted.values()]
+    new = insert_missing(connection, JOBS, rows)
     facts: dict[str, JobChanged] = {
-        job_id: JobChanged(job_id=job_id, project_id=order.demand.project_id, state=JobState.PENDING)
-        for job_id, order in wanted.items()
-        if job_id in new
+        row["id"]: JobChanged(
+            job_id=row["id"], project_id=row["project_id"], state=JobState.PENDING, shape=row["shape"]
+        )
+        for row in rows
+        if row["id"] in new
     }
     if facts:
         outbox.append_many(connection, JOB_CHANGED, now, facts)
@@ -200,18 +201,10 @@ def resize_state(connection: Connection, job_id: JobId) -> tuple[bool, str]:
     return row.resize_to is not None, row.resize_problem
 
 
-def read_decision(connection: Connection, job_id: JobId) -> tuple[Decision | None, float | None]:
-    """Return the decision behind a job's place and when it was made; None where none was kept."""
-    row = connection.execute(sa.select(JOBS.c.decision, JOBS.c.decided_at).where(JOBS.c.id == job_id)).one()
-    decision = None if row.decision is None else msgspec.json.decode(row.decision, type=Decision)
-    return decision, row.decided_at
-
-
 def lock_nodes(connection: Connection, nodes: Iterable[NodeId]) -> None:
     """Let no other process give out room on these nodes until this transaction ends."""
     ids = sorted(nodes)
-    for node in ids:
-        insert_if_missing(connection, NODES, id=node)
+    insert_missing(connection, NODES, [{"id": node} for node in ids])
     connection.execute(
         sa.select(NODES.c.id).where(NODES.c.id.in_(ids)).order_by(NODES.c.id).with_for_update()
     )
@@ -225,14 +218,6 @@ def change_row(connection: Connection, held: LeasedJob, **values: Any) -> None:
 def tell(connection: Connection, job_id: JobId, project_id: ProjectId, state: JobState, now: float) -> None:
     """Append the fact that a job changed."""
     fact = JobChanged(job_id=job_id, project_id=project_id, state=state)
-    outbox.append(connection, JOB_CHANGED, job_id, now, fact)
-
-
-def tell_placed(
-    connection: Connection, job_id: JobId, project_id: ProjectId, now: float, at: Placing
-) -> None:
-    """Append the fact that a job was placed."""
-    fact = JobChanged(job_id=job_id, project_id=project_id, state=JobState.STARTING, placing=at)
     outbox.append(connection, JOB_CHANGED, job_id, now, fact)
 
 
@@ -340,13 +325,14 @@ def wait_reasons(connection: Connection, shapes: Iterable[str]) -> dict[str, str
     return {row.shape: row.reason for row in rows}
 
 
-def write_wait_reasons(connection: Connection, reasons: dict[str, str], now: float) -> None:
-    """Write why jobs of each shape wait; what was written long ago, nobody waits for any more."""
-    connection.execute(
-        WAITS.delete().where(WAITS.c.shape.in_(list(reasons)) | (WAITS.c.at < now - WAITS_KEPT_S))
-    )
-    for shape, reason in reasons.items():
-        insert_if_missing(connection, WAITS, shape=shape, reason=reason, at=now)
+def read_decision(connection: Connection, job_id: JobId) -> tuple[AnyRow, Demand]:
+    """Return the row of a job with its decision, when it was made, and the demand it was made for."""
+    row = connection.execute(
+        sa.select(JOBS.c.decision, JOBS.c.decided_at, JOBS.c.job_order, JOBS.c.avoid_pools).where(
+            JOBS.c.id == job_id
+        )
+    ).one()
+    return row, pending_order(row)
 
 
 def pending_order(row: AnyRow) -> Demand:

@@ -71,6 +71,14 @@ NODES = sa.Table(
     metadata,
     sa.Column("id", sa.String(200), primary_key=True),
 )
+ROUNDS = sa.Table(
+    "orchestration_round",  # what decisions were made on, so that they can be explained when somebody asks
+    metadata,
+    sa.Column("chain", sa.String(40), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),  # 0 holds a whole snapshot, others what changed
+    sa.Column("world", sa.LargeBinary, nullable=False),
+    sa.Column("reserved", sa.LargeBinary, nullable=False),  # by each decision, in their order
+)
 LOGS = sa.Table(
     "orchestration_log",
     metadata,

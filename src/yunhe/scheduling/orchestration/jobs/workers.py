@@ -13,8 +13,8 @@ from yunhe.scheduling.orchestration.jobs.collect import Releaser
 from yunhe.scheduling.orchestration.jobs.driver import LEASE_S, Driver
 from yunhe.scheduling.orchestration.jobs.events import JOB_ASKED, JOB_CHANGED
 from yunhe.scheduling.orchestration.jobs.orphans import OrphanCleanup
-from yunhe.scheduling.orchestration.jobs.placer import Placer
 from yunhe.scheduling.orchestration.jobs.steps import StepDependencies
+from yunhe.scheduling.orchestration.placing.placer import Placer
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage.database import Database
 from yunhe.storage.notices import Notices
@@ -41,7 +41,7 @@ class Workers:
         )
         self._releaser = Releaser(database, pools, clock)
         self._orphans = OrphanCleanup(database, pools)
-        notices.listen(JOB_CHANGED, lambda _event: self._placer.wake())
+        notices.listen(JOB_CHANGED, self._placer.hear)
         notices.listen(JOB_ASKED, lambda event: self._driver.poke(JobId(event.key)))
 
     def _room_freed(self) -> None:

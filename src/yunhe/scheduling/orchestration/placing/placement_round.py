@@ -1,0 +1,140 @@
+"""A placement round: one look at the world, and the decisions made on it, each seeing the room that earlier ones left."""
+
+from collections.abc import Iterable
+from itertools import groupby
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from yunhe.kernel.ids import NodeId
+from yunhe.kernel.resources import Accelerators, Resources
+from yunhe.scheduling.decision.archive import differ_in_room_only, room_change, room_of_nodes
+from yunhe.scheduling.decision.cycle import Cycle, HeldResources
+from yunhe.scheduling.decision.decide import decide_in, place_in, place_in_order
+from yunhe.scheduling.decision.model import Decision, Demand, Placed, Waiting
+from yunhe.scheduling.orchestration.jobs import store
+from yunhe.scheduling.orchestration.placing.placement_store import PlacedJob
+from yunhe.scheduling.orchestration.placing.waiting import IntArray
+from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
+from yunhe.storage.database import AnyRow
+
+Judged = list[tuple[AnyRow, Demand]]
+
+
+class PlacementBatch(NamedTuple):
+    """Placements that were decided together."""
+
+    seen: Snapshot
+    """The world before the first of them."""
+    choices: list[PlacedJob]
+    reservations: list[HeldResources]
+    totals: dict[NodeId, Resources]
+    """What each of their nodes has in all."""
+
+
+class PlacementRound:
+    """One look at the world and the decisions made on it."""
+
+    def __init__(self, snapshot: Snapshot, promised: dict[NodeId, Resources], knew: int) -> None:
+        self.knew = knew
+        """The last event that had happened."""
+        self.refused: dict[str, Demand] = {}
+        """By shape: jobs of one shape wait for the same thing, so one answer serves them all."""
+        self.snapshot = snapshot
+        self._promised = promised
+        self._cycle = Cycle(check_snapshot(snapshot))
+
+    def judge(self, page: Iterable[AnyRow]) -> PlacementBatch:
+        """Decide for each job in order and return those placed; one that must wait holds nobody up."""
+        seen = self.left
+        choices: list[PlacedJob] = []
+        asked = [(row, store.pending_order(row)) for row in page if row.shape not in self.refused]
+        for avoids, run in groupby(asked, key=lambda one: bool(one[1].avoid_pools)):
+            judged = list(run)
+            decisions = self._retried(judged) if avoids else self._in_order(judged)
+            for (row, demand), decision in zip(judged, decisions, strict=True):
+                if isinstance(decision, Placed):
+                    choices.append(PlacedJob(row, decision, len(choices)))
+                else:
+                    self.refused[row.shape] = demand
+        nodes = {choice.decision.assignments[0].node_id for choice in choices}
+        reservations = [self._cycle.reservation(choice.row.id) for choice in choices]
+        return PlacementBatch(seen, choices, reservations, {node: self._total(node) for node in nodes})
+
+    def _in_order(self, judged: Judged) -> list[Decision]:
+        return place_in_order([demand for _, demand in judged], self._cycle)
+
+    def _retried(self, judged: Judged) -> list[Decision]:
+        """Decide for jobs that failed in some pools: better there again than nowhere."""
+        decisions: list[Decision] = []
+        for _, demand in judged:
+            decision = place_in(demand, self._cycle)
+            if isinstance(decision, Waiting):
+                decision = place_in(msgspec.structs.replace(demand, avoid_pools=()), self._cycle)
+            decisions.append(decision)
+        return decisions
+
+    @property
+    def left(self) -> Snapshot:
+        """The world as the decisions so far leave it."""
+        return self._cycle.after()
+
+    def _total(self, node: NodeId) -> Resources:
+        """Return what a node has in all: what the snapshot says is free, and what was promised when it was taken."""
+        row, snapshot = self.snapshot.row_of_node[node], self.snapshot
+        return Resources(
+            cpu_millis=int(snapshot.cpu_free_millis[row]),
+            memory_mib=int(snapshot.memory_free_mib[row]),
+            disk_mib=int(snapshot.disk_free_mib[row]),
+            accelerators=tuple(
+                Accelerators(kind, int(column[row]))
+                for kind, column in snapshot.accelerators_free_milli.items()
+            ),
+        ).plus(self._promised.get(node, Resources()))
+
+    def reasons(self, shapes: Iterable[str], budget_s: float) -> dict[str, str]:
+        """Say why jobs of each shape wait, until *budget_s* is spent; the rest is told to ask for themselves."""
+        until, reasons = monotonic() + budget_s, dict[str, str]()
+        for shape in shapes:
+            reasons[shape] = f"none of {len(self.snapshot.pools)} pools can take it now; see yunhe explain"
+            if monotonic() < until:
+                demand = msgspec.structs.replace(self.refused[shape], avoid_pools=())
+                decision = decide_in(demand, self._cycle, advise=False)
+                if isinstance(decision, Waiting):
+                    reasons[shape] = _reason(decision)
+        return reasons
+
+
+class WorldChange(NamedTuple):
+    """What is different since another look."""
+
+    anything: bool
+    gained: IntArray | None
+    """What is free on each node that gained room; None: pools, nodes or networks are others, so anything may fit."""
+
+
+def world_change(before: Snapshot | None, now: Snapshot) -> WorldChange:
+    """Return what is different in *now*, as far as a demand that was refused *before* is concerned."""
+    if before is None or not differ_in_room_only(before, now):
+        return WorldChange(anything=True, gained=None)
+    change = room_change(before, now)
+    owner = np.repeat(np.arange(len(now.node_ids)), np.diff(now.device_start))
+    accelerators = np.bincount(owner, weights=now.device_free_milli, minlength=len(now.node_ids))
+    room = np.column_stack([room_of_nodes(now), accelerators.astype(np.int64)])
+    more_devices = (now.device_free_milli > before.device_free_milli) | (
+        now.device_memory_free_mib > before.device_memory_free_mib
+    )
+    rows = np.flatnonzero(np.any(room_of_nodes(now) > room_of_nodes(before), axis=1))
+    rows = np.union1d(rows, owner[more_devices])
+    return WorldChange(bool(change.nodes.size or change.devices.size), np.maximum(room[rows], 0))
+
+
+def _reason(decision: Waiting) -> str:
+    """Say in one line why a job waits: the nearest misses first."""
+    if not decision.rejected:
+        return "no pool is connected; add one: yunhe pool add"
+    shown = "; ".join(f"{r.pool_name}: {r.detail}" for r in decision.nearest_first[:3])
+    more = len(decision.rejected) - 3
+    return shown + (f"; and {more} more pools" if more > 0 else "")
