@@ -99,7 +99,8 @@ class Workspace:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment of the page's commands."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("YUNHE_")}
+        ours = ("YUNHE_", "MAKE", "MFLAGS")  # of the platform, and of a `make test` that runs this
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {
             **inherited,
             "HOME": str(self.home),

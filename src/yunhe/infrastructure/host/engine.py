@@ -140,9 +140,11 @@ class HostEngine:
         except PoolUnreachableError as error:
             raise self._not_launched(order.allocation_id, error) from error
         except YunheError:
-            del self._unanswered[order.allocation_id]
+            self._unanswered.pop(
+                order.allocation_id, None
+            )  # another call of the same launch may have done so
             raise
-        del self._unanswered[order.allocation_id]
+        self._unanswered.pop(order.allocation_id, None)
 
     def _not_launched(self, allocation_id: AllocationId, error: PoolUnreachableError) -> PoolUnreachableError:
         late_at = self._unanswered.get(allocation_id)

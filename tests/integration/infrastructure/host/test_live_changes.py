@@ -58,9 +58,12 @@ async def resize_there_and_back(engine: HostEngine, over_s: float) -> list[tuple
 async def test_a_resized_task_keeps_its_process_and_uses_its_limit_if_the_machine_lets_it(
     engine: HostEngine,
 ) -> None:
-    for ratio, idle_millis in await resize_there_and_back(engine, 2.0):
-        assert ratio < 1.1
-        assert ratio > 0.9 or idle_millis < 100, "there was room, and the task did not get it"
+    for _ in range(3):  # what else runs on the machine may leave gaps too short to be used
+        ratios = await resize_there_and_back(engine, 2.0)
+        assert all(ratio < 1.1 for ratio, _ in ratios)
+        if all(ratio > 0.9 or idle_millis < 100 for ratio, idle_millis in ratios):
+            return
+    pytest.fail("there was room three times, and the task did not get it")
 
 
 @pytest.mark.alone

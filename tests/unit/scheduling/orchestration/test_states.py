@@ -12,8 +12,10 @@ from yunhe.scheduling.orchestration.jobs.states import FINAL, FOLLOWS, JobState,
 SOURCES = Path(yunhe.__file__).parent / "scheduling" / "orchestration"
 WRITERS = {"values", "apply", "change_row"}
 """Functions whose keyword arguments become columns of a job's row."""
-OTHER_ROWS = {"AllocationState"}
-"""Enums of rows that are not jobs."""
+COLUMNS = {"state", "state_followed"}
+"""The column, and the parameter of it where many rows are written at once."""
+OTHER_ROWS = {"AllocationState", "sa.bindparam('state_followed')"}
+"""Enums of rows that are not jobs; and the parameter, whose values are looked at where they are given."""
 
 
 def states_written(source: str) -> list[str]:
@@ -28,10 +30,10 @@ def states_written(source: str) -> list[str]:
             found += [
                 value
                 for key, value in zip(node.keys, node.values, strict=True)
-                if isinstance(key, ast.Constant) and key.value == "state"
+                if isinstance(key, ast.Constant) and key.value in COLUMNS
             ]
     texts = [ast.unparse(value) for value in found]
-    return [text for text in texts if text.partition(".")[0] not in OTHER_ROWS]
+    return [text for text in texts if not OTHER_ROWS & {text, text.partition(".")[0]}]
 
 
 def goes_round(source: str) -> list[str]:

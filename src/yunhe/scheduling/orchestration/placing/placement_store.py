@@ -29,7 +29,7 @@ _START = (
         JOBS.c.lease_token == sa.bindparam("token_read"),
     )
     .values(
-        state=follow(JobState.PENDING, JobState.STARTING).value,
+        state=sa.bindparam("state_followed"),
         reason="",
         attempts=sa.bindparam("number"),
         allocation_id=sa.bindparam("allocation"),
@@ -105,6 +105,7 @@ def _job(
     recorded = RecordedDecision(decision=choice.decision, chain=at.chain, number=at.number, turn=choice.turn)
     return {
         "job_id": choice.row.id,
+        "state_followed": follow(JobState.PENDING, JobState.STARTING).value,
         "number": choice.row.attempts + 1,
         "allocation": ids[choice.row.id],
         "decided": msgspec.json.encode(recorded),
