@@ -72,6 +72,7 @@ class Frozen:
                 os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.engine  # a minute of waiting
 async def test_a_frozen_agent_gets_no_placement_after_two_looks_and_every_job_runs_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
