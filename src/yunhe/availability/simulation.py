@@ -1,4 +1,4 @@
-"""Monte-Carlo with repair times: what the formulas say, checked by letting every part fail and be mended.
+"""Monte-Carlo with repair times: what the formulas say, checked by letting every part fail and be repaired.
 
 Every sub-module of every instance, zone and shared dependency is up for an exponential time and then
 under repair for one, so that it is up as often as the model says. An instance is down while any of its

@@ -160,18 +160,18 @@ class _Daemon:
         watch.recover()
         loop = asyncio.get_event_loop()
         node.on_stray = lambda name: self._asker.submit(node.runtimes.remove, name) and None
-        crew = TaskSet()
+        tasks = TaskSet()
         server = AgentServer(node, watch, _digest_of(launch.agent_file), lambda: self._probe(node))
         if watch.may_have_strays():
-            crew.start(self._clear_strays(node, watch))
+            tasks.start(self._clear_strays(node, watch))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
-        accepting = crew.start(self._accept(crew, server))
+        accepting = tasks.start(self._accept(tasks, server))
         await self._tick_until(server.replace, watch)
         accepting.cancel()
         await server.close()
-        await crew.dismiss()
+        await tasks.dismiss()
         loop.remove_reader(events.fileno())
         events.close()
         spawner.close()
@@ -196,13 +196,13 @@ class _Daemon:
         left = await asyncio.get_event_loop().run_in_executor(self._asker, node.runtimes.leftovers)
         watch.clear_strays(left)
 
-    async def _accept(self, crew: TaskSet, server: AgentServer) -> None:
+    async def _accept(self, tasks: TaskSet, server: AgentServer) -> None:
         """Take connections. Not by asyncio's own server: that one wants the socket's path, which is a short-lived one."""
         self._listening.setblocking(False)
         while True:
             connection, _ = await asyncio.get_event_loop().sock_accept(self._listening)
             connection.setblocking(False)
-            crew.start(self._serve(server, connection))
+            tasks.start(self._serve(server, connection))
 
     async def _serve(self, server: AgentServer, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection)

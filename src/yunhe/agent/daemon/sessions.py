@@ -41,18 +41,18 @@ async def run_command(node: AgentNode, call: Call) -> None:
         os.fchown(theirs[0], allocation.uid, -1)
     status_reader, status_writer = os.pipe()
     held = {status_reader, *ours}
-    crew = TaskSet()
+    tasks = TaskSet()
     try:
         try:
             node.spawner.spawn("command", order, [status_writer, *theirs])
         finally:
             for handle in {status_writer, *theirs}:
                 os.close(handle)
-        crew.start(feed(call, ours[0], held, tty=tty))
+        tasks.start(feed(call, ours[0], held, tty=tty))
         await pass_on(call, ours[1])
         answer = await read_all(status_reader)
     finally:
-        await crew.dismiss()
+        await tasks.dismiss()
         for handle in held:
             os.close(handle)
     await call.answer(json.loads(answer) if answer else {"exit_code": 255})

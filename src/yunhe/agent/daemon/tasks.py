@@ -13,7 +13,7 @@ class TaskSet:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *work* beside the caller until it is done or the crew is dismissed."""
+        """Run *work* beside the caller until it is done or the tasks is dismissed."""
         task = asyncio.get_event_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

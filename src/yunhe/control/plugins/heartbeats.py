@@ -34,4 +34,4 @@ class Heartbeats:
             lay_down_at = anyio.current_time()
             await anyio.sleep(TICK_S)
             if anyio.current_time() - lay_down_at > TICK_S + SLEPT_S:
-                registry.pardon()
+                registry.restart_waiting()

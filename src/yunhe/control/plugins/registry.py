@@ -168,8 +168,8 @@ class Registry:
         for key, (_, heartbeat_at) in table.items():
             self._heard_at[key] = max(heartbeat_at, self._heard_at.get(key, 0.0))
 
-    def pardon(self) -> None:
-        """Judge nobody by what was not heard until now: it was we who did not listen."""
+    def restart_waiting(self) -> None:
+        """Count silence from now on: this process itself was not listening before."""
         self._began_at = self._clock()
 
     async def write_heartbeats(self) -> None:

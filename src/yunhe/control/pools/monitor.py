@@ -1,4 +1,4 @@
-"""The keeper: looks at every pool again and again, so that the inventory is live and silence is noticed."""
+"""The monitor: looks at every pool again and again, so that the inventory is live and silence is noticed."""
 
 import logging
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class PoolMonitor:
-    """Claims pools by lease and looks at each in turn; one keeper per process, each pool has one at a time."""
+    """Claims pools by lease and looks at each in turn; one monitor per process; each pool has one at a time."""
 
     def __init__(self, database: Database, pools: PoolService, owner: str, clock: Clock) -> None:
         self._database = database

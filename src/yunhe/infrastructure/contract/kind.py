@@ -49,5 +49,5 @@ class Kind(Protocol):
         ...
 
     def connect(self, target: Target) -> AbstractAsyncContextManager[Engine]:
-        """Hold a connection that mends itself; raise ``PoolUnreachableError`` if there is none to begin with."""
+        """Hold a connection that recovers by itself; raise ``PoolUnreachableError`` if there is none to begin with."""
         ...

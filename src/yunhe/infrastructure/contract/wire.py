@@ -63,7 +63,7 @@ def to_struct(message: Message, struct: type[S]) -> S:
     except msgspec.ValidationError as error:
         raise YunheError(
             f"A {struct.__name__} came over the wire that does not keep to the contract: {error}.",
-            remedy="Hold the plugin to the conformance kit; its maker must mend it.",
+            remedy="Hold the plugin to the conformance kit; its maker must fix it.",
         ) from None
 
 

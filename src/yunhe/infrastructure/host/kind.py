@@ -23,7 +23,7 @@ class HostKind:
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:
-        """Hold a connection that mends itself."""
+        """Hold a connection that recovers by itself."""
         async with HostEngine(self._read(target)) as engine:
             yield engine
 

@@ -20,7 +20,7 @@ class KubernetesKind:
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:
-        """Hold a connection that mends itself."""
+        """Hold a connection that recovers by itself."""
         from yunhe.infrastructure.kubernetes.engine import open_engine  # noqa: PLC0415 - not before it is needed
 
         async with open_engine(read_target(target)) as engine:

@@ -20,6 +20,6 @@ class SlurmKind:
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:
-        """Hold a connection that mends itself."""
+        """Hold a connection that recovers by itself."""
         async with SlurmEngine(read_target(target)) as engine:
             yield engine

@@ -43,12 +43,12 @@ class Api:
         self.limiter = limiter or Limiter()
         self.credentials = Credentials(access)
         self.tls: ssl.SSLContext | None = None
-        self._lanes: ConnectionPool | None = None
+        self._pool: ConnectionPool | None = None
         self._extensions = {"sni_hostname": access.tls_server_name} if access.tls_server_name else {}
 
     async def __aenter__(self) -> Self:
         self.tls = await self.credentials.tls()
-        self._lanes = ConnectionPool(self.tls, self.access.proxy_url)
+        self._pool = ConnectionPool(self.tls, self.access.proxy_url)
         return self
 
     async def __aexit__(
@@ -58,9 +58,9 @@ class Api:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        lanes, self._lanes = self._lanes, None
-        if lanes is not None:
-            await lanes.aclose()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
 
     # Verbs
 
@@ -179,9 +179,9 @@ class Api:
         raise UnauthenticatedError("The API server refuses fresh credentials.")
 
     async def _through_a_lane(self, request: httpx.Request) -> httpx.Response:
-        if self._lanes is None:
+        if self._pool is None:
             raise PoolUnreachableError("The connection is closed.")
-        response = await self._lanes.handle_async_request(request)
+        response = await self._pool.handle_async_request(request)
         response.request = request
         return response
 

@@ -25,15 +25,15 @@ class ConnectionPool(httpx.AsyncBaseTransport):
         self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; its lane is free again once the answer has been read or let go."""
-        lane = self._idle.pop() if self._idle else self._open()
+        """Send a request; its connection is free again once the answer has been read or let go."""
+        connection = self._idle.pop() if self._idle else self._open()
         try:
-            response = await lane.handle_async_request(request)
+            response = await connection.handle_async_request(request)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await lane.aclose()
+                await connection.aclose()
             raise
-        response.stream = _Returning(cast("httpx.AsyncByteStream", response.stream), self, lane)
+        response.stream = _Returning(cast("httpx.AsyncByteStream", response.stream), self, connection)
         return response
 
     async def aclose(self) -> None:
@@ -42,12 +42,12 @@ class ConnectionPool(httpx.AsyncBaseTransport):
         while self._idle:
             await self._idle.pop().aclose()
 
-    async def take_back(self, lane: httpx.AsyncHTTPTransport) -> None:
-        """Have a lane again that somebody is done with."""
+    async def take_back(self, connection: httpx.AsyncHTTPTransport) -> None:
+        """Have a connection again that somebody is done with."""
         if self._closed:
-            await lane.aclose()
+            await connection.aclose()
         else:
-            self._idle.append(lane)
+            self._idle.append(connection)
 
     def _open(self) -> httpx.AsyncHTTPTransport:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE_S)
@@ -57,23 +57,23 @@ class ConnectionPool(httpx.AsyncBaseTransport):
 
 
 class _Returning(httpx.AsyncByteStream):
-    """An answer that gives its lane back when it is closed."""
+    """An answer that gives its connection back when it is closed."""
 
     def __init__(
-        self, stream: httpx.AsyncByteStream, lanes: ConnectionPool, lane: httpx.AsyncHTTPTransport
+        self, stream: httpx.AsyncByteStream, pool: ConnectionPool, connection: httpx.AsyncHTTPTransport
     ) -> None:
         self._stream = stream
-        self._lanes = lanes
-        self._lane: httpx.AsyncHTTPTransport | None = lane
+        self._pool = pool
+        self._connection: httpx.AsyncHTTPTransport | None = connection
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for data in self._stream:
             yield data
 
     async def aclose(self) -> None:
-        lane, self._lane = self._lane, None
-        if lane is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             try:
                 await self._stream.aclose()
             finally:
-                await self._lanes.take_back(lane)
+                await self._pool.take_back(connection)

@@ -44,7 +44,7 @@ class JobCommands:
         tty = call.body.get("tty", False)
         ours, theirs = open_terminal(call) if tty else open_pipes()
         held = set(ours)
-        crew = TaskSet()
+        tasks = TaskSet()
         process: subprocess.Popen[bytes] | None = None
         try:
             try:
@@ -52,11 +52,11 @@ class JobCommands:
             finally:
                 for handle in set(theirs):
                     os.close(handle)
-            crew.start(feed(call, ours[0], held, tty=tty))
+            tasks.start(feed(call, ours[0], held, tty=tty))
             await pass_on(call, ours[1])
             code = await asyncio.get_event_loop().run_in_executor(None, process.wait)
         finally:
-            await crew.dismiss()
+            await tasks.dismiss()
             for handle in held:
                 os.close(handle)
             if process is not None and process.poll() is None:

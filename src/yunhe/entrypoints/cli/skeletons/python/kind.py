@@ -42,7 +42,7 @@ class ExampleKind:
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator["ExampleEngine", None]:
-        """Hold a connection that mends itself; raise ``PoolUnreachableError`` if there is none to begin with."""
+        """Hold a connection that recovers by itself; raise ``PoolUnreachableError`` if there is none to begin with."""
         yield ExampleEngine(self._pools.setdefault(target.address, FakePool()))
 
 
