@@ -141,7 +141,7 @@ async def test_without_outputs_files_can_be_fetched_while_it_runs_and_not_after(
     assert await fetch(engine_of(caller), order.allocation_id, "*") == {"a.txt": b"now\n"}
     await caller.engine.stop(order.allocation_id, 1, grace_s=0)
     await caller.ended(order.allocation_id)
-    with pytest.raises(ConflictError, match="went with its pod") as refused:
+    with pytest.raises(NotFoundError, match="went with its pod") as refused:
         await fetch(engine_of(caller), order.allocation_id, "*")
     assert "outputs" in refused.value.remedy
     await caller.engine.release(order.allocation_id, 1)
