@@ -3,6 +3,8 @@
 import hashlib
 import sys
 from collections import Counter
+from collections.abc import Generator
+from functools import wraps
 from typing import Any, NamedTuple
 
 import anyio
@@ -142,24 +144,39 @@ def stranger(people: People) -> str:
     return key
 
 
+def counting(counted: Counter[str], name: str, real: Any) -> Any:
+    @wraps(real)
+    def call(*args: Any, **options: Any) -> Any:
+        counted[name] += 1
+        return real(*args, **options)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def counted() -> Generator[Counter[str]]:
+    """Count authorizations, and questions for the projects of a caller, from before the server starts."""
+    counter: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("authorize", "visible_projects"):
+            patch.setattr(AccountService, name, counting(counter, name, getattr(AccountService, name)))
+        yield counter
+
+
+@pytest.fixture(scope="module")
+def settings(counted: Counter[str]) -> dict[str, Any]:
+    """The server of this module starts when its calls are counted."""
+    return {}
+
+
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count authorizations, questions for the projects of a caller, and parsed tasks."""
-    counted: Counter[str] = Counter()
-
-    def count(name: str, real: Any) -> Any:
-        def counting(*args: Any, **options: Any) -> Any:
-            counted[name] += 1
-            return real(*args, **options)
-
-        return counting
-
-    for name in ("authorize", "visible_projects"):
-        monkeypatch.setattr(AccountService, name, count(name, getattr(AccountService, name)))
+def calls(counted: Counter[str], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count parsed tasks, too, from zero."""
     real = parse.parse_task
     for module in list(sys.modules.values()):
         if getattr(module, "parse_task", None) is real:
-            monkeypatch.setattr(module, "parse_task", count("parse_task", real))
+            monkeypatch.setattr(module, "parse_task", counting(counted, "parse_task", real))
+    counted.clear()
     return counted
 
 
