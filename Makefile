@@ -37,13 +37,13 @@ fix: $(READY)    ## let the formatter and the linter fix what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record $(FEATURES)/test.json
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record=$(FEATURES)/test.json
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
 	$(BIN)/python tools/control_plane.py
-	$(BIN)/pytest -m "engine and not alone" -n 2 --dist loadgroup --record $(FEATURES)/test-engines.json
-	$(BIN)/pytest -m "engine and alone" --record $(FEATURES)/test-alone.json
+	$(BIN)/pytest -m "engine and not alone" -n 2 --dist loadgroup --record=$(FEATURES)/test-engines.json
+	$(BIN)/pytest -m "engine and alone" --record=$(FEATURES)/test-alone.json
 	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --apart tests/integration/entrypoints/api tests/integration/scheduling tests/integration/trading
 
 bench: $(READY)  ## speed and memory, as ratios against a baseline in the same run
