@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FEATURES := .cache/features
 
-.PHONY: help up down test test-engines check fix bench ledger prove clean
+.PHONY: help up down test test-engines check fix bench ledger prove pins sbom clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
-$(READY): pyproject.toml constraints.txt tools/bootstrap.py
+$(READY): pyproject.toml requirements.txt tools/bootstrap.py
 	$(PYTHON) tools/bootstrap.py --venv $(VENV)
 	@touch $@
 
@@ -54,6 +54,12 @@ ledger: $(READY) ## which rows of the feature inventory are proven, by group
 
 prove: $(READY)  ## plant the fault of every feature mark and see its test fail; ROWS="A02 A03" for some
 	$(BIN)/python -m tools.prove $(if $(ROWS),$(ROWS),--write docs/reference/proofs.md)
+
+pins: $(READY)   ## pin every dependency by version and hash, after a change of pyproject.toml
+	$(BIN)/python -m tools.pins
+
+sbom: $(READY)   ## write sbom.json: what the platform is made of (CycloneDX)
+	$(BIN)/python -m tools.sbom sbom.json
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache .ruff_cache .import_linter_cache .hypothesis

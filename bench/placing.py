@@ -145,7 +145,7 @@ def _order(rng: Random, now: float) -> JobOrder:
 async def _measure(database: Database, perception: PerceptionService) -> dict[str, list[Rate]]:
     rows = await database.read(_queued)
     demands = [store.pending_order(row) for row in rows]
-    snapshot = await perception.snapshot({})
+    snapshot = await perception.snapshot({}, {})
     rates: dict[str, list[Rate]] = {
         name: [] for name in ("place_all_in", "placer, no database", "placer", "control")
     }

@@ -25,7 +25,7 @@ from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 
 SHAPES = (0, 1_000, 20_000, 100_000)
-STARTS = 7
+STARTS = 15
 LIMIT_S = 1.0
 FLAT = 2.0
 POOL_CPUS = 8

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PINNED = ["--require-hashes", "-r", "requirements.txt"]
+"""Every dependency, and what builds the project: a file with another hash is refused."""
+PROJECT = ["--no-deps", "--no-build-isolation", "-e", "."]
 
 
 def main() -> int:
-    """Create the environment and install the project with its pinned dependencies."""
+    """Create the environment, install the pinned dependencies by their hashes, then the project itself."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
     venv: Path = parser.parse_args().venv.resolve()
@@ -27,8 +30,11 @@ def main() -> int:
     environment = {**os.environ, "VIRTUAL_ENV": str(venv)}
     uv = shutil.which("uv")
     install = [uv, "pip", "install"] if uv else [str(venv / "bin" / "python"), "-m", "pip", "install"]
-    wanted = ["-c", "constraints.txt", "-e", ".[all]", *development_requirements()]
-    return subprocess.run([*install, "--quiet", *wanted], cwd=ROOT, env=environment, check=False).returncode
+    for wanted in (PINNED, PROJECT):
+        done = subprocess.run([*install, "--quiet", *wanted], cwd=ROOT, env=environment, check=False)
+        if done.returncode:
+            return done.returncode
+    return 0
 
 
 def development_requirements() -> list[str]:

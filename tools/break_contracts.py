@@ -54,6 +54,12 @@ VIOLATIONS = (
         "import yunhe.scheduling.orchestration.jobs.model",
     ),
     Violation("pure-decisions", "yunhe.scheduling.decision.score.planted", "import sqlalchemy"),
+    Violation(  # a decision that knows a deployer
+        "pure-decisions",
+        "yunhe.scheduling.decision.decide",
+        "import yunhe.infrastructure.kubernetes.objects.manifests",
+    ),
+    Violation("pure-decisions", "yunhe.scheduling.decision.together", "import yunhe.control.pools.interface"),
     Violation("pure-decisions", "yunhe.scheduling.perception.snapshot", "import yunhe.kernel.clock"),
     Violation("pure-decisions", "yunhe.scheduling.planted.decide", "import random"),
     Violation("pure-decisions", "yunhe.scheduling.planted.decide", "import yunhe.control"),

@@ -63,7 +63,10 @@ def _section(plugin: Manifest) -> list[str]:
     ]
     if plugin.options:
         lines += ["| option | meaning |", "|---|---|"]
-        lines += [f"| `{name}` | {_cell(meaning)} |" for name, meaning in plugin.options.items()]
+        lines += [
+            f"| `{name}` | {_cell(meaning)}{' (an administrator sets it)' * (name in plugin.admin_options)} |"
+            for name, meaning in plugin.options.items()
+        ]
         lines.append("")
     lines += [f"- without {power}: {plugin.missing[power]}" for power in Power if power in plugin.missing]
     lines += ["", "| ours | theirs | note |", "|---|---|---|"]

@@ -18,9 +18,6 @@ SHIPPED = (
 """Modules and packages that no module imports and that are used all the same."""
 PLANNED = (
     "yunhe.flexible.placing.fleet",  # admission by conflict probability, for live hosts
-    "yunhe.scheduling.decision.candidates",  # plan --pareto
-    "yunhe.scheduling.decision.graphs.value",  # the objective of graphs, as a policy
-    "yunhe.scheduling.decision.joint",  # plans of several tasks together
 )
 """Modules whose caller is an open issue; each leaves this list when it is called."""
 

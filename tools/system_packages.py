@@ -29,6 +29,7 @@ TEST = (
     Package("openssh-client", "ssh", "pools reached over SSH"),
     Package("iproute2", "ip", "network namespaces that a test can cut"),
     Package("iptables", "iptables", "dropping packets between a platform and a pool"),
+    Package("nftables", "nft", "networks of tasks"),
     Package("iputils-ping", "ping", "telling a cut network from a slow one"),
     Package("slurmctld", "/usr/sbin/slurmctld", "a Slurm site"),
     Package("slurmd", "/usr/sbin/slurmd", "a Slurm site"),

@@ -13,14 +13,15 @@ import highspy
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.scheduling.decision.graphs.constraints import MIB_PER_S_PER_UNIT, violations
 from yunhe.scheduling.decision.graphs.model import Embedded, Graph, GraphDecision, Refused, SubstrateNetwork
-from yunhe.scheduling.decision.graphs.value import IDLE_SHARE, Weights
+from yunhe.scheduling.decision.graphs.value import IDLE_SHARE
+from yunhe.scheduling.decision.model import GraphObjective
 
 LARGEST = 4000
 """Most binary variables: components times nodes, and links times twice the network's links."""
 
 
 def place_exactly(
-    graph: Graph, network: SubstrateNetwork, *, weights: Weights | None = None, limit_s: float = 60.0
+    graph: Graph, network: SubstrateNetwork, *, weights: GraphObjective | None = None, limit_s: float = 60.0
 ) -> GraphDecision:
     """Return the placement that takes least bandwidth, or with *weights* the one of greatest value."""
     model = _GraphModel(graph, network)
@@ -151,7 +152,7 @@ class _GraphModel:
             for w in range(len(self.ways))
         )
 
-    def maximise_value(self, weights: Weights) -> None:
+    def maximise_value(self, weights: GraphObjective) -> None:
         """Follow ``value``: what it subtracts from the sum of the weights is made as small as can be."""
         network = self.network
         fullest_node, fullest_link = (self.h.addVariable(lb=0.0, ub=1.0) for _ in range(2))

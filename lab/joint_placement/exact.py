@@ -58,7 +58,7 @@ def _refuse_uncovered(demand: Demand) -> None:
     found = [name for name, there in uncovered.items() if there]
     if found:
         raise UnsupportedError(
-            f"The exact model does not cover {', '.join(found)}.", remedy="Use decide_jointly."
+            f"The exact model does not cover {', '.join(found)}.", remedy="Use plan_jointly."
         )
 
 
@@ -67,7 +67,7 @@ def _refuse_unknown(option: Option) -> None:
     if bool((unknown.any(axis=1) & ~unknown.all(axis=1)).any()):
         raise UnsupportedError(
             "The exact model does not cover terms that are known of some pools only.",
-            remedy="Use decide_jointly.",
+            remedy="Use plan_jointly.",
         )
 
 

@@ -46,8 +46,8 @@ class Burst(Campaign):
                 tasks.start_soon(server.run)
             async with self.connected():
                 await self.add_pools()
-                os.mkfifo(self.base / "gate", 0o666)
-                (self.base / "gate").chmod(0o666)
+                os.mkfifo(self.lines / "gate", 0o666)
+                (self.lines / "gate").chmod(0o666)
                 await self._submit_all()
                 await self._until(JobState.RUNNING)
                 await self._let_them_end()
@@ -70,7 +70,7 @@ class Burst(Campaign):
         script = [
             "#!/bin/sh",
             f"echo job {number}",
-            f"cat {self.base}/gate",
+            f"cat {self.lines}/gate",
             f"head -c {OUTPUT_BYTES} /dev/urandom > result",
             f"cp result {copy}",
         ]
@@ -102,7 +102,7 @@ class Burst(Campaign):
             with anyio.fail_after(STEP_WITHIN_S):
                 while len(self._copies()) < self.submitted:
                     with suppress(OSError):  # nobody waits there just now
-                        os.close(os.open(self.base / "gate", os.O_WRONLY | os.O_NONBLOCK))
+                        os.close(os.open(self.lines / "gate", os.O_WRONLY | os.O_NONBLOCK))
                     await anyio.sleep(0.1)
 
     def _copies(self) -> dict[str, bytes]:

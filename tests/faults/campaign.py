@@ -175,7 +175,7 @@ class Campaign:
             spec = PoolSpec(
                 name=name,
                 kind="local",
-                options={"root": str(root), **self.pool_options},
+                options={"root": str(root), "writable": str(self.lines), **self.pool_options},
                 prices=Prices(cpu_core_hour_micros=50_000, memory_gib_hour_micros=10_000),
             )
 

@@ -18,7 +18,7 @@ from support.small_disks import fill, fill_inodes, mounted
 from yunhe.conformance.caller import archive_of, chunks_of
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Observed, Phase, Upload
 from yunhe.infrastructure.host.engine import HostEngine
-from yunhe.infrastructure.host.target import LocalHost
+from yunhe.infrastructure.host.target import DeclaredNode, LocalHost
 from yunhe.kernel.errors import DiskFullError
 
 OPTIONS = "size=8m,nr_inodes=400,mode=755"
@@ -57,7 +57,8 @@ class FullHost:
 
     def target(self) -> LocalHost:
         environment = {"YUNHE_FAILPOINT": f"{self._point}:stop", "YUNHE_FAILPOINT_DIR": str(self._marks)}
-        return LocalHost(root=str(self.root), environment=environment)
+        declared = DeclaredNode(writable=(str(self._witness),))
+        return LocalHost(root=str(self.root), environment=environment, declared=declared)
 
     def fill(self) -> None:
         if self._inodes:

@@ -1,7 +1,8 @@
 """A database that goes away for a while costs its callers a pause, and what runs nothing."""
 
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +11,14 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from integration.entrypoints.api.serving import Served, add_fake_pool, serving
+from integration.entrypoints.api.server_process import process
+from integration.entrypoints.api.serving import Served, add_fake_pool, free_port, serving
 from support import postgres as servers
 from support.postgres import new_database, postgres_server
+from yunhe.entrypoints.api.awaiting import WAITING
+from yunhe.entrypoints.api.routes.platform import READY
 from yunhe.entrypoints.client.async_client import AsyncClient
+from yunhe.runtime.settings import Settings
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.storage import database as storage
 from yunhe.trading.applications.model import Submission
@@ -61,16 +66,36 @@ async def requests_fail_politely(served: Served) -> list[str]:
     return found
 
 
-async def outlive_outage(served: Served, socket_folder: str, seconds: float) -> Outage:
+@asynccontextmanager
+async def stopped(socket_folder: str) -> AsyncGenerator[None]:
+    """Have no PostgreSQL while the block runs."""
+    await anyio.to_thread.run_sync(servers.stop, socket_folder)
+    yield
+    await anyio.to_thread.run_sync(servers.start_again, socket_folder)
+
+
+@asynccontextmanager
+async def frozen(socket_folder: str) -> AsyncGenerator[None]:
+    """Have a PostgreSQL that stands still while the block runs."""
+    pids = servers.freeze(socket_folder)
+    try:
+        yield
+    finally:
+        servers.thaw(pids)
+
+
+Away = Callable[[str], AbstractAsyncContextManager[None]]
+
+
+async def outlive_outage(served: Served, socket_folder: str, seconds: float, away: Away = stopped) -> Outage:
     """Take the database away while jobs run; return what went wrong and how soon it was over."""
     async with AsyncClient(served.url, served.key) as client:
         begun = [await job_ends(client, seconds + 3.0) for _ in range(JOBS)]
         await reach(client, begun, {JobState.RUNNING})
-        await anyio.to_thread.run_sync(servers.stop, socket_folder)
-        await anyio.sleep(seconds / 2)
-        problems = await requests_fail_politely(served)
-        await anyio.sleep(seconds / 2)
-        await anyio.to_thread.run_sync(servers.start_again, socket_folder)
+        async with away(socket_folder):
+            await anyio.sleep(seconds / 2)
+            problems = await requests_fail_politely(served)
+            await anyio.sleep(seconds / 2)
         back = time.monotonic()
         with anyio.move_on_after(60.0):
             await reach(client, [await job_ends(client)], FINAL)
@@ -110,6 +135,22 @@ async def test_jobs_outlive_a_database_that_is_away_and_service_is_back_within_t
     assert not outage.problems, "\n".join(outage.problems)
 
 
+@pytest.mark.engine  # a minute of waiting
+@pytest.mark.parametrize("seconds", [24.0, 75.0])
+@pytest.mark.timeout(240)
+async def test_jobs_outlive_a_database_that_stands_still(
+    own_postgres: str, tmp_path: Path, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = new_database(own_postgres, f"frozen_{seconds:.0f}")
+    with serving(tmp_path / "home", database_url=url) as served:
+        with served.client() as client:
+            await anyio.to_thread.run_sync(add_fake_pool, client)
+        outage = await outlive_outage(served, own_postgres, seconds, frozen)
+    with capsys.disabled():
+        print(f"\nPostgreSQL frozen for {seconds:g} s: back in {outage.recovery_s:.2f} s")
+    assert not outage.problems, "\n".join(outage.problems)
+
+
 def never(_context: object) -> bool:
     return False
 
@@ -144,6 +185,44 @@ async def test_a_server_that_starts_without_its_database_waits_for_it(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(start_later)
         assert await anyio.to_thread.run_sync(start)
+
+
+async def test_a_server_that_waits_for_its_database_at_its_start_says_so_and_then_serves(
+    own_postgres: str, tmp_path: Path
+) -> None:
+    settings = Settings(
+        home=tmp_path / "home", port=free_port(), database_url=new_database(own_postgres, "said")
+    )
+    url = f"http://127.0.0.1:{settings.port}"
+    with ExitStack() as running_servers:
+        async with httpx.AsyncClient(base_url=url) as client:
+            async with stopped(own_postgres):
+                with process(settings) as ended_early:
+                    await ready_says(client, 503, WAITING)
+                    assert (await client.get("/health")).status_code == 200
+                    answer = await client.post("/v1/jobs", json={"task": {"run": "true"}})
+                    told = (answer.status_code, answer.headers.get("retry-after"), answer.json()["retryable"])
+                    assert told == (503, "1", True)
+                    assert answer.json()["code"] == "database-unavailable"
+                    ended_early.terminate()
+                    assert await anyio.to_thread.run_sync(ended_early.wait, 10) == 0
+                server = running_servers.enter_context(process(settings))
+                await ready_says(client, 503, WAITING)
+            await ready_says(client, 200, READY)
+            server.terminate()
+            assert await anyio.to_thread.run_sync(server.wait, 20) == 0
+
+
+async def ready_says(client: httpx.AsyncClient, status: int, state: str) -> None:
+    """Wait until a server says this of itself; from when it listens it may not refuse a connection."""
+    with anyio.fail_after(30.0):
+        while True:
+            # An idle connection may be closed when the waiting server becomes the serving one.
+            with suppress(httpx.ConnectError, httpx.RemoteProtocolError):
+                answer = await client.get("/ready")
+                if (answer.status_code, set(answer.json()["modules"].values())) == (status, {state}):
+                    return
+            await anyio.sleep(0.05)
 
 
 async def test_a_server_whose_database_does_not_exist_says_so_instead_of_waiting(

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from faults.bursts import Burst, present, submit_at_once
 from integration.entrypoints.api.serving import Served, add_fake_pool, serving
-from support.postgres import new_database, postgres_server
+from support.postgres import is_running, new_database, postgres_server, start_again
 from support.small_disks import fill, fill_inodes, mounted
 from yunhe.entrypoints.api.routes.platform import DISK_FULL, READY
 from yunhe.entrypoints.client.async_client import AsyncClient
@@ -245,6 +245,42 @@ async def test_every_job_answered_with_success_is_kept_when_the_disk_of_postgres
         for one in answers:
             assert not one.problems(there)
             assert not one.problems(await jobs(served))
+
+
+@pytest.fixture
+def small_write_ahead_log() -> Generator[tuple[str, Path]]:
+    """Yield a PostgreSQL with its write-ahead log on a small disk, and that disk."""
+    with tempfile.TemporaryDirectory(prefix="yunhe-wal-") as folder:
+        Path(folder).chmod(0o755)
+        with mounted(Path(folder) / "disk", "size=24m,mode=755") as disk:
+            (disk / "wal").mkdir()
+            shutil.chown(disk / "wal", "postgres", "postgres")
+            with postgres_server(log_folder=disk / "wal") as socket_folder:
+                yield socket_folder, disk
+
+
+async def test_every_job_answered_with_success_is_kept_when_the_write_ahead_log_of_postgresql_fills(
+    small_write_ahead_log: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PostgreSQL ends itself then; it is an outage until somebody makes room and starts it again."""
+    socket_folder, disk = small_write_ahead_log
+    with serving(tmp_path / "home", database_url=new_database(socket_folder, "log_full")) as served:
+        fill(disk / "ballast", leave_bytes=2 * MIB)
+        answers = [await burst(served) for _ in range(2)]
+        with capsys.disabled():
+            print(
+                f"\n{[len(a.accepted) for a in answers]} accepted, {[len(a.other) for a in answers]} refused"
+            )
+        assert sum(len(answer.accepted) for answer in answers) < 2 * AT_ONCE
+        assert {"DatabaseUnavailableError"} >= {
+            told.split()[5].rstrip(":") for a in answers for told in a.other
+        }
+        (disk / "ballast").unlink()
+        if not is_running(socket_folder):
+            await anyio.to_thread.run_sync(start_again, socket_folder)
+        await accepts_jobs_again(served)
+        there = await jobs(served)
+    assert not set().union(*(answer.accepted for answer in answers)) - there
 
 
 async def test_a_server_starts_on_a_full_disk_by_its_reserve_and_knows_every_job(disk: Path) -> None:

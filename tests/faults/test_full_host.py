@@ -11,7 +11,7 @@ import pytest
 from faults.full_hosts import ALWAYS, FullHost, small_host
 from support import apart
 from support.agent_roots import agent_root
-from support.small_disks import fill_inodes
+from support.small_disks import fill, fill_inodes
 from yunhe.agent import failpoints
 from yunhe.agent.package import sources_of
 from yunhe.control.pools.model import Pool, PoolSpec
@@ -147,11 +147,11 @@ class TwoHosts:
         self.platform = platform
         self.small = small
         self._witness = witness
-        self._key = key
+        self.key = key
 
     async def add(self, name: str, root: Path) -> None:
         prices = Prices(cpu_core_hour_micros=50_000, memory_gib_hour_micros=10_000)
-        options = {"root": str(root), "cpus": "4", "memory": "4GB"}
+        options = {"root": str(root), "cpus": "4", "memory": "4GB", "writable": str(self._witness)}
         spec = PoolSpec(name=name, kind="local", options=options, prices=prices)
         checks = [check async for check in self.platform.pools.add(spec)]
         assert all(check.ok for check in checks), checks
@@ -160,12 +160,12 @@ class TwoHosts:
         """Return jobs that may not be repeated, once each has ended."""
         script = f'echo ran >> "{self._witness}/$YUNHE_JOB_ID"'
         task = Task(run=script, resources=ResourceSpec(cpus=1))
-        who = await self.platform.accounts.authenticate(self._key)
+        who = await self.platform.accounts.authenticate(self.key)
         accepted = await self.platform.applications.submit(who, (Submission(task=task),) * jobs)
         with anyio.fail_after(60):
-            return [await self._ended(job) for job in accepted]
+            return [await self.ended(job) for job in accepted]
 
-    async def _ended(self, job: Job) -> Job:
+    async def ended(self, job: Job) -> Job:
         while (now := await self.platform.orchestration.job(job.id)).state not in FINAL:
             await anyio.sleep(0.05)
         return now
@@ -214,3 +214,50 @@ async def test_jobs_that_a_host_without_inodes_refuses_all_run_elsewhere_and_it_
         await hosts.platform.pools.drain("roomy")
         (job,) = await hosts.run(1)
         assert (job.state, job.attempts[-1].pool_name) == (JobState.SUCCEEDED, "small")
+
+
+TALKS = """\
+echo first
+touch {0}/begun
+until [ -e {0}/full ]; do sleep 0.05; done
+head -c 2000000 /dev/zero | tr '\\0' x
+touch {0}/said
+until [ -e {0}/room ]; do sleep 0.05; done
+echo last
+"""
+
+
+async def comes(path: Path) -> None:
+    with anyio.fail_after(30):
+        while not await anyio.Path(path).exists():
+            await anyio.sleep(0.05)
+
+
+async def test_output_that_finds_no_room_on_its_host_is_told_as_lost_and_what_follows_is_kept(
+    tmp_path: Path, root: Path, witness: Path
+) -> None:
+    async with two_hosts(tmp_path, root, witness) as hosts:
+        await hosts.platform.pools.drain("roomy")
+        who = await hosts.platform.accounts.authenticate(hosts.key)
+        task = Task(run=TALKS.format(witness), resources=ResourceSpec(cpus=1))
+        (job,) = await hosts.platform.applications.submit(who, (Submission(task=task),))
+        await comes(witness / "begun")
+        ballast = root.parent / "ballast"
+        fill(ballast)
+        (witness / "full").touch()
+        await comes(witness / "said")
+        await anyio.sleep(0.5)  # until its wrapper has read what it said
+        ballast.unlink()
+        (witness / "room").touch()
+        with anyio.fail_after(60):
+            ended = await hosts.ended(job)
+        assert ended.state is JobState.SUCCEEDED, ended.reason
+        (attempt,) = ended.attempts
+        pieces = [piece async for piece in hosts.platform.orchestration.logs(job.id, follow=False)]
+        kept = b"".join(piece.data for piece in pieces)
+        assert kept.startswith(b"first\n")
+        assert kept.endswith(b"last\n")
+        lost = len("first\nlast\n") + 2_000_000 - len(kept)
+        assert lost > 0
+        assert f"{lost} bytes" in attempt.log_lost
+        assert "some of its log is lost" in ended.reason

@@ -5,11 +5,13 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 import pytest
 
 from faults.campaign import Campaign, Plan, campaign
+from faults.planted import Fault, plant
 from support import agent_processes
 from yunhe.control.pools.model import Pool, PoolState
 from yunhe.entrypoints.client.async_client import AsyncClient
@@ -39,8 +41,8 @@ async def platform() -> AsyncGenerator[Campaign]:
                 await server.stop()
 
 
-async def submit(run: Campaign, script: str, **asked: object) -> Job:
-    task = Task(run=script, resources=ResourceSpec(cpus=0.1), **asked)  # pyright: ignore[reportArgumentType]
+async def submit(run: Campaign, script: str, pool: str | None = None) -> Job:
+    task = Task(run=script, resources=ResourceSpec(cpus=0.1, pool=pool))
     return await run.persist(lambda client: client.submit(Submission(task=task)))
 
 
@@ -118,7 +120,8 @@ async def test_a_job_runs_although_the_spawner_of_its_agent_stands_still() -> No
         assert (run.lines / "ran").read_text() == "once\n"
 
 
-async def test_what_a_removed_pool_still_runs_is_ended_when_it_is_added_again() -> None:
+async def left_by_a_pool_that_was_removed_and_added_again(within_s: float) -> list[str]:
+    """Remove pools by force under their jobs, add them again, and return what they still have *within_s* later."""
     async with platform() as run:
         script = f"echo $$ >> {run.lines}/pids; sleep 600"
         jobs = [await submit(run, script) for _ in range(4)]
@@ -131,6 +134,26 @@ async def test_what_a_removed_pool_still_runs_is_ended_when_it_is_added_again() 
             assert found.state is JobState.FAILED
         assert any(agent_processes.left_behind(root) for root in run.roots.values())
         await run.add_pools()
-        with anyio.fail_after(40.0):
+        with anyio.move_on_after(within_s):
             while any(agent_processes.left_behind(root) for root in run.roots.values()):
                 await anyio.sleep(0.2)
+        return [left for root in run.roots.values() for left in agent_processes.left_behind(root)]
+
+
+async def test_what_a_removed_pool_still_runs_is_ended_when_it_is_added_again() -> None:
+    assert not await left_by_a_pool_that_was_removed_and_added_again(40.0)
+
+
+FORGETS_ORPHANS = Fault(
+    "scheduling/orchestration/jobs/orphans.py",
+    "                if row.state in OVER:",
+    "                if False:",
+)
+
+
+@pytest.mark.engine  # it waits for what does not come
+async def test_a_server_that_leaves_the_orphans_of_a_removed_pool_is_caught(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch, tmp_path, FORGETS_ORPHANS)
+    assert await left_by_a_pool_that_was_removed_and_added_again(20.0)

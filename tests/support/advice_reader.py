@@ -10,7 +10,7 @@ from support.worlds import NOW
 from yunhe.kernel.money import MICROS
 from yunhe.kernel.resources import Accelerators
 from yunhe.kernel.units import parse_cpu_millis, parse_duration_s, parse_memory_mib
-from yunhe.scheduling.decision.model import Alternative, Demand
+from yunhe.scheduling.decision.model import Alternative, Demand, Policy
 
 change = msgspec.structs.replace
 Reading = Callable[[Demand, int, "re.Match[str]"], Demand]
@@ -132,6 +132,7 @@ PHRASES: dict[str, Reading] = {
     r"no reliability asked for": _with(reliability_min=None),
     r"a reliability of ([\d.]+) %": lambda d, i, m: change(d, reliability_min=float(m[1]) / 100),
     r"any latency": _with(max_latency_ms=None),
+    r"use policy balanced": _with(policy=Policy.BALANCED),
     r"a latency of (\d+) ms": lambda d, i, m: change(d, max_latency_ms=float(m[1])),
     r"let its members run beside each other": lambda d, i, m: _own(d),
     r"let its members run in several pools": _with(one_pool=False),

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from yunhe.agent.files.mounts import detach_below
 from yunhe.agent.limits.limits import find_backend
 
 
@@ -44,7 +45,7 @@ def kill_daemon(root: Path) -> None:
 
 
 def end_agent(root: Path) -> None:
-    """End the daemon of *root*, its tasks, and its groups."""
+    """End the daemon of *root*, its tasks, its groups and its mounts."""
     pid = daemon_pid(root)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
@@ -55,6 +56,7 @@ def end_agent(root: Path) -> None:
         time.sleep(0.1)  # its wrapper records the end of it
         keeper.group(name).remove()
     keeper.remove()
+    detach_below(str(root))
 
 
 def wait_gone(pid: int, within_s: float = 10.0) -> None:

@@ -31,6 +31,15 @@ NAMED_AFTER = {
     Policy.LOWEST_LATENCY: ("latency_ms",),
 }
 
+DECISIVE = {
+    Policy.CHEAPEST: "cost_per_hour",
+    Policy.NEAREST: "distance_km",
+    Policy.FASTEST: "run_s",
+    Policy.GREENEST: "carbon_g",
+    Policy.LOWEST_LATENCY: "latency_ms",
+}
+"""Where this is unknown, a policy that is named after it refuses the pool."""
+
 Terms = dict[str, float | None]
 
 
@@ -343,6 +352,9 @@ def within_limits(demand: Demand, snapshot: Snapshot, found: Terms) -> bool:
         parts = [found[name] for name in ("cost", "data_cost", "energy_cost")]
         if None in parts or sum(part or 0.0 for part in parts) * MICROS > demand.budget_micros + 0.5:
             return False
+    named = DECISIVE.get(demand.policy)
+    if named is not None and found[named] is None:
+        return False
     latency = found["latency_ms"]
     if demand.max_latency_ms is not None and (latency is None or latency > demand.max_latency_ms):
         return False

@@ -3,11 +3,16 @@
 import errno
 import os
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from yunhe.agent.files.mounts import detach_below
+
+UNMOUNTED_WITHIN_S = 15.0
 
 
 @contextmanager
@@ -20,8 +25,17 @@ def mounted(folder: Path, options: str) -> Generator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        _unmount(folder)
         folder.rmdir()
+
+
+def _unmount(folder: Path) -> None:
+    """Unmount once what an agent removes behind its last answer is gone."""
+    until = time.monotonic() + UNMOUNTED_WITHIN_S
+    while subprocess.run(["umount", str(folder)], check=False, capture_output=True).returncode != 0:
+        assert time.monotonic() < until, f"{folder} is still in use"
+        detach_below(str(folder))
+        time.sleep(0.1)
 
 
 def fill(ballast: Path, *, leave_bytes: int = 0) -> None:

@@ -231,7 +231,7 @@ def random_demand(rng: Random, *, single: bool = False) -> Demand:
             random_alternative(rng, single=members == 1) for _ in range(rng.choice((1, 1, 2)))
         ),
         ordered=rng.random() < 0.5,
-        policy=rng.choice(list(Policy)),
+        policy=rng.choice([*Policy, *[Policy.BALANCED] * 6]),  # others refuse who does not say enough
         near=_maybe(rng, Place("cn-north", 30.0, 60.0)),
         members=members,
         members_min=_maybe(rng, 1) if members > 1 else None,

@@ -616,6 +616,7 @@ type Manifest struct {
 	Missing       map[string]string      `protobuf:"bytes,11,rep,name=missing,proto3" json:"missing,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Limits        *PluginLimits          `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
 	Fields        []*FieldMapping        `protobuf:"bytes,13,rep,name=fields,proto3" json:"fields,omitempty"`
+	AdminOptions  []string               `protobuf:"bytes,14,rep,name=admin_options,json=adminOptions,proto3" json:"admin_options,omitempty"` // options that only an administrator may set
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -737,6 +738,13 @@ func (x *Manifest) GetLimits() *PluginLimits {
 func (x *Manifest) GetFields() []*FieldMapping {
 	if x != nil {
 		return x.Fields
+	}
+	return nil
+}
+
+func (x *Manifest) GetAdminOptions() []string {
+	if x != nil {
+		return x.AdminOptions
 	}
 	return nil
 }
@@ -1194,8 +1202,12 @@ type Description struct {
 	// How limits are kept: "cgroup v2", "rlimits and nice" …
 	Limits         string `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	NetworkMetered bool   `protobuf:"varint,8,opt,name=network_metered,json=networkMetered,proto3" json:"network_metered,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What is kept between tasks, and between a task and its host; and what is not, with the reason.
+	Guards []*GuardReport `protobuf:"bytes,9,rep,name=guards,proto3" json:"guards,omitempty"`
+	// What tasks may ask for in Confinement: network, host-network, privileged.
+	Permits       []string `protobuf:"bytes,10,rep,name=permits,proto3" json:"permits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Description) Reset() {
@@ -1284,6 +1296,80 @@ func (x *Description) GetNetworkMetered() bool {
 	return false
 }
 
+func (x *Description) GetGuards() []*GuardReport {
+	if x != nil {
+		return x.Guards
+	}
+	return nil
+}
+
+func (x *Description) GetPermits() []string {
+	if x != nil {
+		return x.Permits
+	}
+	return nil
+}
+
+type GuardReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kept          bool                   `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuardReport) Reset() {
+	*x = GuardReport{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuardReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuardReport) ProtoMessage() {}
+
+func (x *GuardReport) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuardReport.ProtoReflect.Descriptor instead.
+func (*GuardReport) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GuardReport) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GuardReport) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
+func (x *GuardReport) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type Accelerators struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -1297,7 +1383,7 @@ type Accelerators struct {
 
 func (x *Accelerators) Reset() {
 	*x = Accelerators{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1395,7 @@ func (x *Accelerators) String() string {
 func (*Accelerators) ProtoMessage() {}
 
 func (x *Accelerators) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1408,7 @@ func (x *Accelerators) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accelerators.ProtoReflect.Descriptor instead.
 func (*Accelerators) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Accelerators) GetKind() string {
@@ -1358,7 +1444,7 @@ type ResourceVector struct {
 
 func (x *ResourceVector) Reset() {
 	*x = ResourceVector{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1456,7 @@ func (x *ResourceVector) String() string {
 func (*ResourceVector) ProtoMessage() {}
 
 func (x *ResourceVector) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1469,7 @@ func (x *ResourceVector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceVector.ProtoReflect.Descriptor instead.
 func (*ResourceVector) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResourceVector) GetCpuMillis() int64 {
@@ -1423,7 +1509,7 @@ type GetCatalogueRequest struct {
 
 func (x *GetCatalogueRequest) Reset() {
 	*x = GetCatalogueRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1521,7 @@ func (x *GetCatalogueRequest) String() string {
 func (*GetCatalogueRequest) ProtoMessage() {}
 
 func (x *GetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1534,7 @@ func (x *GetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*GetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetCatalogueRequest) GetTarget() *Target {
@@ -1470,7 +1556,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1568,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1581,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Place) GetRegion() string {
@@ -1536,7 +1622,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1634,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1647,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Region) GetName() string {
@@ -1593,7 +1679,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1691,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1704,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Spec) GetName() string {
@@ -1666,7 +1752,7 @@ type Catalogue struct {
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1764,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1777,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Catalogue) GetRegions() []*Region {
@@ -1717,7 +1803,7 @@ type GetInventoryRequest struct {
 
 func (x *GetInventoryRequest) Reset() {
 	*x = GetInventoryRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1815,7 @@ func (x *GetInventoryRequest) String() string {
 func (*GetInventoryRequest) ProtoMessage() {}
 
 func (x *GetInventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1828,7 @@ func (x *GetInventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInventoryRequest.ProtoReflect.Descriptor instead.
 func (*GetInventoryRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetInventoryRequest) GetTarget() *Target {
@@ -1757,16 +1843,25 @@ type Node struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Total *ResourceVector        `protobuf:"bytes,2,opt,name=total,proto3" json:"total,omitempty"`
 	// Measured use now, ours and others', not what is promised.
-	Used          *ResourceVector `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
-	Ready         bool            `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
-	Reason        string          `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Used   *ResourceVector `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
+	Ready  bool            `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
+	Reason string          `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Instruction set: "amd64", "arm64", "riscv64" …; empty: not known.
+	Isa string `protobuf:"bytes,6,opt,name=isa,proto3" json:"isa,omitempty"`
+	// What the engine's owner says of the node, in the engine's own words.
+	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// "key" or "key=value"; only work that tolerates each is sent here.
+	Taints        []string      `protobuf:"bytes,8,rep,name=taints,proto3" json:"taints,omitempty"`
+	System        *NodeSystem   `protobuf:"bytes,9,opt,name=system,proto3,oneof" json:"system,omitempty"`
+	FileSystems   []*FileSystem `protobuf:"bytes,10,rep,name=file_systems,json=fileSystems,proto3" json:"file_systems,omitempty"`
+	Throughput    *Throughput   `protobuf:"bytes,11,opt,name=throughput,proto3,oneof" json:"throughput,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1873,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1886,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Node) GetId() string {
@@ -1829,6 +1924,263 @@ func (x *Node) GetReason() string {
 	return ""
 }
 
+func (x *Node) GetIsa() string {
+	if x != nil {
+		return x.Isa
+	}
+	return ""
+}
+
+func (x *Node) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Node) GetTaints() []string {
+	if x != nil {
+		return x.Taints
+	}
+	return nil
+}
+
+func (x *Node) GetSystem() *NodeSystem {
+	if x != nil {
+		return x.System
+	}
+	return nil
+}
+
+func (x *Node) GetFileSystems() []*FileSystem {
+	if x != nil {
+		return x.FileSystems
+	}
+	return nil
+}
+
+func (x *Node) GetThroughput() *Throughput {
+	if x != nil {
+		return x.Throughput
+	}
+	return nil
+}
+
+// What a node is; it changes when the node is booted anew.
+type NodeSystem struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Os       string                 `protobuf:"bytes,1,opt,name=os,proto3" json:"os,omitempty"`
+	Kernel   string                 `protobuf:"bytes,2,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	CpuModel string                 `protobuf:"bytes,3,opt,name=cpu_model,json=cpuModel,proto3" json:"cpu_model,omitempty"`
+	// As Linux lists them, with a blank between.
+	CpuFlags      string   `protobuf:"bytes,4,opt,name=cpu_flags,json=cpuFlags,proto3" json:"cpu_flags,omitempty"`
+	BootedAt      *float64 `protobuf:"fixed64,5,opt,name=booted_at,json=bootedAt,proto3,oneof" json:"booted_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSystem) Reset() {
+	*x = NodeSystem{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSystem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSystem) ProtoMessage() {}
+
+func (x *NodeSystem) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSystem.ProtoReflect.Descriptor instead.
+func (*NodeSystem) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *NodeSystem) GetOs() string {
+	if x != nil {
+		return x.Os
+	}
+	return ""
+}
+
+func (x *NodeSystem) GetKernel() string {
+	if x != nil {
+		return x.Kernel
+	}
+	return ""
+}
+
+func (x *NodeSystem) GetCpuModel() string {
+	if x != nil {
+		return x.CpuModel
+	}
+	return ""
+}
+
+func (x *NodeSystem) GetCpuFlags() string {
+	if x != nil {
+		return x.CpuFlags
+	}
+	return ""
+}
+
+func (x *NodeSystem) GetBootedAt() float64 {
+	if x != nil && x.BootedAt != nil {
+		return *x.BootedAt
+	}
+	return 0
+}
+
+type FileSystem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	TotalMib      int64                  `protobuf:"varint,3,opt,name=total_mib,json=totalMib,proto3" json:"total_mib,omitempty"`
+	FreeMib       int64                  `protobuf:"varint,4,opt,name=free_mib,json=freeMib,proto3" json:"free_mib,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileSystem) Reset() {
+	*x = FileSystem{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileSystem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileSystem) ProtoMessage() {}
+
+func (x *FileSystem) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileSystem.ProtoReflect.Descriptor instead.
+func (*FileSystem) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *FileSystem) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileSystem) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *FileSystem) GetTotalMib() int64 {
+	if x != nil {
+		return x.TotalMib
+	}
+	return 0
+}
+
+func (x *FileSystem) GetFreeMib() int64 {
+	if x != nil {
+		return x.FreeMib
+	}
+	return 0
+}
+
+// Bytes per second of the whole node, since the last measurement; absent: not measured.
+type Throughput struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	ReceivedBytesPerS *float64               `protobuf:"fixed64,1,opt,name=received_bytes_per_s,json=receivedBytesPerS,proto3,oneof" json:"received_bytes_per_s,omitempty"`
+	SentBytesPerS     *float64               `protobuf:"fixed64,2,opt,name=sent_bytes_per_s,json=sentBytesPerS,proto3,oneof" json:"sent_bytes_per_s,omitempty"`
+	ReadBytesPerS     *float64               `protobuf:"fixed64,3,opt,name=read_bytes_per_s,json=readBytesPerS,proto3,oneof" json:"read_bytes_per_s,omitempty"`
+	WrittenBytesPerS  *float64               `protobuf:"fixed64,4,opt,name=written_bytes_per_s,json=writtenBytesPerS,proto3,oneof" json:"written_bytes_per_s,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Throughput) Reset() {
+	*x = Throughput{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Throughput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Throughput) ProtoMessage() {}
+
+func (x *Throughput) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Throughput.ProtoReflect.Descriptor instead.
+func (*Throughput) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Throughput) GetReceivedBytesPerS() float64 {
+	if x != nil && x.ReceivedBytesPerS != nil {
+		return *x.ReceivedBytesPerS
+	}
+	return 0
+}
+
+func (x *Throughput) GetSentBytesPerS() float64 {
+	if x != nil && x.SentBytesPerS != nil {
+		return *x.SentBytesPerS
+	}
+	return 0
+}
+
+func (x *Throughput) GetReadBytesPerS() float64 {
+	if x != nil && x.ReadBytesPerS != nil {
+		return *x.ReadBytesPerS
+	}
+	return 0
+}
+
+func (x *Throughput) GetWrittenBytesPerS() float64 {
+	if x != nil && x.WrittenBytesPerS != nil {
+		return *x.WrittenBytesPerS
+	}
+	return 0
+}
+
 type Inventory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Seconds since the epoch, as every time here.
@@ -1840,7 +2192,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2204,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2217,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Inventory) GetTakenAt() float64 {
@@ -1893,7 +2245,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2257,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2270,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Step) GetName() string {
@@ -1954,14 +2306,16 @@ type LaunchOrder struct {
 	LogLimitBytes  int64             `protobuf:"varint,11,opt,name=log_limit_bytes,json=logLimitBytes,proto3" json:"log_limit_bytes,omitempty"`
 	DiskLimitBytes *int64            `protobuf:"varint,12,opt,name=disk_limit_bytes,json=diskLimitBytes,proto3,oneof" json:"disk_limit_bytes,omitempty"`
 	// Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then.
-	Outputs       []string `protobuf:"bytes,13,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	Outputs []string `protobuf:"bytes,13,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	// How far it is kept apart, where that is not as usual; sent only to engines that permit it.
+	Confinement   *Confinement `protobuf:"bytes,14,opt,name=confinement,proto3,oneof" json:"confinement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LaunchOrder) Reset() {
 	*x = LaunchOrder{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2327,7 @@ func (x *LaunchOrder) String() string {
 func (*LaunchOrder) ProtoMessage() {}
 
 func (x *LaunchOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2340,7 @@ func (x *LaunchOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchOrder.ProtoReflect.Descriptor instead.
 func (*LaunchOrder) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LaunchOrder) GetAllocationId() string {
@@ -2080,6 +2434,76 @@ func (x *LaunchOrder) GetOutputs() []string {
 	return nil
 }
 
+func (x *LaunchOrder) GetConfinement() *Confinement {
+	if x != nil {
+		return x.Confinement
+	}
+	return nil
+}
+
+type Confinement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "none": no network; "host": that of the host; else one of its own.
+	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// Blocks of addresses, with :PORT or :FIRST-LAST, to which alone it may connect; empty: as the engine lets tasks.
+	Egress []string `protobuf:"bytes,2,rep,name=egress,proto3" json:"egress,omitempty"`
+	// Without the filter of system calls, with the host's devices.
+	Privileged    bool `protobuf:"varint,3,opt,name=privileged,proto3" json:"privileged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Confinement) Reset() {
+	*x = Confinement{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Confinement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Confinement) ProtoMessage() {}
+
+func (x *Confinement) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Confinement.ProtoReflect.Descriptor instead.
+func (*Confinement) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Confinement) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Confinement) GetEgress() []string {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+func (x *Confinement) GetPrivileged() bool {
+	if x != nil {
+		return x.Privileged
+	}
+	return false
+}
+
 type LaunchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -2090,7 +2514,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2526,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2539,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LaunchRequest) GetTarget() *Target {
@@ -2144,7 +2568,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2580,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2593,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopRequest) GetTarget() *Target {
@@ -2211,7 +2635,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2647,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2660,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleaseRequest) GetTarget() *Target {
@@ -2273,7 +2697,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2709,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2722,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -2350,7 +2774,7 @@ type Meters struct {
 
 func (x *Meters) Reset() {
 	*x = Meters{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2786,7 @@ func (x *Meters) String() string {
 func (*Meters) ProtoMessage() {}
 
 func (x *Meters) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2799,7 @@ func (x *Meters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Meters.ProtoReflect.Descriptor instead.
 func (*Meters) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Meters) GetWallMs() int64 {
@@ -2462,7 +2886,7 @@ type Observed struct {
 
 func (x *Observed) Reset() {
 	*x = Observed{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2898,7 @@ func (x *Observed) String() string {
 func (*Observed) ProtoMessage() {}
 
 func (x *Observed) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2911,7 @@ func (x *Observed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observed.ProtoReflect.Descriptor instead.
 func (*Observed) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Observed) GetAllocationId() string {
@@ -2597,7 +3021,7 @@ type Observation struct {
 
 func (x *Observation) Reset() {
 	*x = Observation{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +3033,7 @@ func (x *Observation) String() string {
 func (*Observation) ProtoMessage() {}
 
 func (x *Observation) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +3046,7 @@ func (x *Observation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observation.ProtoReflect.Descriptor instead.
 func (*Observation) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Observation) GetVersion() int64 {
@@ -2672,7 +3096,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +3108,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +3121,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadLogsRequest) GetTarget() *Target {
@@ -2739,7 +3163,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +3175,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +3188,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LogChunk) GetOffset() int64 {
@@ -2791,7 +3215,7 @@ type ReadUsageRequest struct {
 
 func (x *ReadUsageRequest) Reset() {
 	*x = ReadUsageRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +3227,7 @@ func (x *ReadUsageRequest) String() string {
 func (*ReadUsageRequest) ProtoMessage() {}
 
 func (x *ReadUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +3240,7 @@ func (x *ReadUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadUsageRequest.ProtoReflect.Descriptor instead.
 func (*ReadUsageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadUsageRequest) GetTarget() *Target {
@@ -2857,7 +3281,7 @@ type UsageMinute struct {
 
 func (x *UsageMinute) Reset() {
 	*x = UsageMinute{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3293,7 @@ func (x *UsageMinute) String() string {
 func (*UsageMinute) ProtoMessage() {}
 
 func (x *UsageMinute) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3306,7 @@ func (x *UsageMinute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageMinute.ProtoReflect.Descriptor instead.
 func (*UsageMinute) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UsageMinute) GetSeq() int64 {
@@ -2988,7 +3412,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3424,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3437,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResizeRequest) GetTarget() *Target {
@@ -3056,7 +3480,7 @@ type PinRequest struct {
 
 func (x *PinRequest) Reset() {
 	*x = PinRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3492,7 @@ func (x *PinRequest) String() string {
 func (*PinRequest) ProtoMessage() {}
 
 func (x *PinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3505,7 @@ func (x *PinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
 func (*PinRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PinRequest) GetTarget() *Target {
@@ -3123,7 +3547,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3559,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3572,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PauseRequest) GetTarget() *Target {
@@ -3183,7 +3607,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3619,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3632,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ResumeRequest) GetTarget() *Target {
@@ -3241,15 +3665,17 @@ type Upload struct {
 	// Where to unpack it, relative to the allocation's directory.
 	Path string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
 	// SHA-256 of the archive in hexadecimal, checked before anything is unpacked.
-	Digest        string `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
-	SizeBytes     int64  `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Digest    string `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	SizeBytes int64  `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// What the allocation will have: the archive is unpacked within it. All zero: not known.
+	Resources     *ResourceVector `protobuf:"bytes,7,opt,name=resources,proto3" json:"resources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Upload) Reset() {
 	*x = Upload{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3687,7 @@ func (x *Upload) String() string {
 func (*Upload) ProtoMessage() {}
 
 func (x *Upload) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3700,7 @@ func (x *Upload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upload.ProtoReflect.Descriptor instead.
 func (*Upload) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Upload) GetAllocationId() string {
@@ -3319,6 +3745,13 @@ func (x *Upload) GetSizeBytes() int64 {
 	return 0
 }
 
+func (x *Upload) GetResources() *ResourceVector {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
 type Announcement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -3329,7 +3762,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3774,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3787,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Announcement) GetTarget() *Target {
@@ -3384,7 +3817,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3829,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3842,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3462,7 +3895,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3474,7 +3907,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3487,7 +3920,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{51}
 }
 
 type GetArchiveRequest struct {
@@ -3501,7 +3934,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3946,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3959,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetArchiveRequest) GetTarget() *Target {
@@ -3559,7 +3992,7 @@ type ArchivePiece struct {
 
 func (x *ArchivePiece) Reset() {
 	*x = ArchivePiece{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +4004,7 @@ func (x *ArchivePiece) String() string {
 func (*ArchivePiece) ProtoMessage() {}
 
 func (x *ArchivePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +4017,7 @@ func (x *ArchivePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchivePiece.ProtoReflect.Descriptor instead.
 func (*ArchivePiece) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ArchivePiece) GetData() []byte {
@@ -3607,7 +4040,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +4052,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +4065,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExecRequest) GetArgv() []string {
@@ -3674,7 +4107,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +4119,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +4132,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{50}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExecStart) GetTarget() *Target {
@@ -3733,7 +4166,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +4178,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +4191,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{51}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Window) GetRows() int32 {
@@ -3789,7 +4222,7 @@ type ExecMessage struct {
 
 func (x *ExecMessage) Reset() {
 	*x = ExecMessage{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +4234,7 @@ func (x *ExecMessage) String() string {
 func (*ExecMessage) ProtoMessage() {}
 
 func (x *ExecMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +4247,7 @@ func (x *ExecMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecMessage.ProtoReflect.Descriptor instead.
 func (*ExecMessage) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{52}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExecMessage) GetPart() isExecMessage_Part {
@@ -3882,7 +4315,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +4327,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +4340,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{53}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{58}
 }
 
 type ExecEvent struct {
@@ -3924,7 +4357,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4369,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4382,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{54}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExecEvent) GetPart() isExecEvent_Part {
@@ -4037,7 +4470,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\tcontracts\x18\x01 \x03(\rR\tcontracts\"k\n" +
 	"\x16DescribePluginResponse\x125\n" +
 	"\bmanifest\x18\x01 \x01(\v2\x19.yunhe.engine.v1.ManifestR\bmanifest\x12\x1a\n" +
-	"\bcontract\x18\x02 \x01(\rR\bcontract\"\xd0\x04\n" +
+	"\bcontract\x18\x02 \x01(\rR\bcontract\"\xf5\x04\n" +
 	"\bManifest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -4052,7 +4485,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	" \x03(\tR\x06powers\x12@\n" +
 	"\amissing\x18\v \x03(\v2&.yunhe.engine.v1.Manifest.MissingEntryR\amissing\x125\n" +
 	"\x06limits\x18\f \x01(\v2\x1d.yunhe.engine.v1.PluginLimitsR\x06limits\x125\n" +
-	"\x06fields\x18\r \x03(\v2\x1d.yunhe.engine.v1.FieldMappingR\x06fields\x1a:\n" +
+	"\x06fields\x18\r \x03(\v2\x1d.yunhe.engine.v1.FieldMappingR\x06fields\x12#\n" +
+	"\radmin_options\x18\x0e \x03(\tR\fadminOptions\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -4087,7 +4521,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x04used\x18\x03 \x01(\x01H\x00R\x04used\x88\x01\x01B\a\n" +
 	"\x05_used\"H\n" +
 	"\x15DescribeEngineRequest\x12/\n" +
-	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\"\xef\x02\n" +
+	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\"\xbf\x03\n" +
 	"\vDescription\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -4096,10 +4530,17 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\amissing\x18\x05 \x03(\v2).yunhe.engine.v1.Description.MissingEntryR\amissing\x128\n" +
 	"\tisolation\x18\x06 \x01(\x0e2\x1a.yunhe.engine.v1.IsolationR\tisolation\x12\x16\n" +
 	"\x06limits\x18\a \x01(\tR\x06limits\x12'\n" +
-	"\x0fnetwork_metered\x18\b \x01(\bR\x0enetworkMetered\x1a:\n" +
+	"\x0fnetwork_metered\x18\b \x01(\bR\x0enetworkMetered\x124\n" +
+	"\x06guards\x18\t \x03(\v2\x1c.yunhe.engine.v1.GuardReportR\x06guards\x12\x18\n" +
+	"\apermits\x18\n" +
+	" \x03(\tR\apermits\x1a:\n" +
 	"\fMissingEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\vGuardReport\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kept\x18\x02 \x01(\bR\x04kept\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"W\n" +
 	"\fAccelerators\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05milli\x18\x02 \x01(\x03R\x05milli\x12\x1d\n" +
@@ -4139,19 +4580,58 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\aregions\x18\x01 \x03(\v2\x17.yunhe.engine.v1.RegionR\aregions\x12+\n" +
 	"\x05specs\x18\x02 \x03(\v2\x15.yunhe.engine.v1.SpecR\x05specs\"F\n" +
 	"\x13GetInventoryRequest\x12/\n" +
-	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\"\xb0\x01\n" +
+	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\"\xa6\x04\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\x05total\x18\x02 \x01(\v2\x1f.yunhe.engine.v1.ResourceVectorR\x05total\x123\n" +
 	"\x04used\x18\x03 \x01(\v2\x1f.yunhe.engine.v1.ResourceVectorR\x04used\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\bR\x05ready\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"S\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x10\n" +
+	"\x03isa\x18\x06 \x01(\tR\x03isa\x129\n" +
+	"\x06labels\x18\a \x03(\v2!.yunhe.engine.v1.Node.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06taints\x18\b \x03(\tR\x06taints\x128\n" +
+	"\x06system\x18\t \x01(\v2\x1b.yunhe.engine.v1.NodeSystemH\x00R\x06system\x88\x01\x01\x12>\n" +
+	"\ffile_systems\x18\n" +
+	" \x03(\v2\x1b.yunhe.engine.v1.FileSystemR\vfileSystems\x12@\n" +
+	"\n" +
+	"throughput\x18\v \x01(\v2\x1b.yunhe.engine.v1.ThroughputH\x01R\n" +
+	"throughput\x88\x01\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
+	"\a_systemB\r\n" +
+	"\v_throughput\"\x9e\x01\n" +
+	"\n" +
+	"NodeSystem\x12\x0e\n" +
+	"\x02os\x18\x01 \x01(\tR\x02os\x12\x16\n" +
+	"\x06kernel\x18\x02 \x01(\tR\x06kernel\x12\x1b\n" +
+	"\tcpu_model\x18\x03 \x01(\tR\bcpuModel\x12\x1b\n" +
+	"\tcpu_flags\x18\x04 \x01(\tR\bcpuFlags\x12 \n" +
+	"\tbooted_at\x18\x05 \x01(\x01H\x00R\bbootedAt\x88\x01\x01B\f\n" +
+	"\n" +
+	"_booted_at\"l\n" +
+	"\n" +
+	"FileSystem\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1b\n" +
+	"\ttotal_mib\x18\x03 \x01(\x03R\btotalMib\x12\x19\n" +
+	"\bfree_mib\x18\x04 \x01(\x03R\afreeMib\"\xad\x02\n" +
+	"\n" +
+	"Throughput\x124\n" +
+	"\x14received_bytes_per_s\x18\x01 \x01(\x01H\x00R\x11receivedBytesPerS\x88\x01\x01\x12,\n" +
+	"\x10sent_bytes_per_s\x18\x02 \x01(\x01H\x01R\rsentBytesPerS\x88\x01\x01\x12,\n" +
+	"\x10read_bytes_per_s\x18\x03 \x01(\x01H\x02R\rreadBytesPerS\x88\x01\x01\x122\n" +
+	"\x13written_bytes_per_s\x18\x04 \x01(\x01H\x03R\x10writtenBytesPerS\x88\x01\x01B\x17\n" +
+	"\x15_received_bytes_per_sB\x13\n" +
+	"\x11_sent_bytes_per_sB\x13\n" +
+	"\x11_read_bytes_per_sB\x16\n" +
+	"\x14_written_bytes_per_s\"S\n" +
 	"\tInventory\x12\x19\n" +
 	"\btaken_at\x18\x01 \x01(\x01R\atakenAt\x12+\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.yunhe.engine.v1.NodeR\x05nodes\"2\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06script\x18\x02 \x01(\tR\x06script\"\xae\x05\n" +
+	"\x06script\x18\x02 \x01(\tR\x06script\"\x83\x06\n" +
 	"\vLaunchOrder\x12#\n" +
 	"\rallocation_id\x18\x01 \x01(\tR\fallocationId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x1d\n" +
@@ -4167,7 +4647,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	" \x01(\x01H\x00R\btimeoutS\x88\x01\x01\x12&\n" +
 	"\x0flog_limit_bytes\x18\v \x01(\x03R\rlogLimitBytes\x12-\n" +
 	"\x10disk_limit_bytes\x18\f \x01(\x03H\x01R\x0ediskLimitBytes\x88\x01\x01\x12\x18\n" +
-	"\aoutputs\x18\r \x03(\tR\aoutputs\x1a7\n" +
+	"\aoutputs\x18\r \x03(\tR\aoutputs\x12C\n" +
+	"\vconfinement\x18\x0e \x01(\v2\x1c.yunhe.engine.v1.ConfinementH\x02R\vconfinement\x88\x01\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -4176,7 +4657,14 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
 	"\n" +
 	"_timeout_sB\x13\n" +
-	"\x11_disk_limit_bytes\"t\n" +
+	"\x11_disk_limit_bytesB\x0e\n" +
+	"\f_confinement\"_\n" +
+	"\vConfinement\x12\x18\n" +
+	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x16\n" +
+	"\x06egress\x18\x02 \x03(\tR\x06egress\x12\x1e\n" +
+	"\n" +
+	"privileged\x18\x03 \x01(\bR\n" +
+	"privileged\"t\n" +
 	"\rLaunchRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x122\n" +
 	"\x05order\x18\x02 \x01(\v2\x1c.yunhe.engine.v1.LaunchOrderR\x05order\"\x92\x01\n" +
@@ -4289,7 +4777,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\rResumeRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12#\n" +
 	"\rallocation_id\x18\x02 \x01(\tR\fallocationId\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\x03R\x05token\"\xad\x01\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\"\xec\x01\n" +
 	"\x06Upload\x12#\n" +
 	"\rallocation_id\x18\x01 \x01(\tR\fallocationId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x1d\n" +
@@ -4298,7 +4786,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x04path\x18\x04 \x01(\tR\x04path\x12\x16\n" +
 	"\x06digest\x18\x05 \x01(\tR\x06digest\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\"p\n" +
+	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\x12=\n" +
+	"\tresources\x18\a \x01(\v2\x1f.yunhe.engine.v1.ResourceVectorR\tresources\"p\n" +
 	"\fAnnouncement\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12/\n" +
 	"\x06upload\x18\x02 \x01(\v2\x17.yunhe.engine.v1.UploadR\x06upload\"x\n" +
@@ -4405,7 +4894,7 @@ func file_yunhe_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(Isolation)(0),                 // 0: yunhe.engine.v1.Isolation
 	(Level)(0),                     // 1: yunhe.engine.v1.Level
@@ -4427,150 +4916,163 @@ var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(*Quota)(nil),                  // 17: yunhe.engine.v1.Quota
 	(*DescribeEngineRequest)(nil),  // 18: yunhe.engine.v1.DescribeEngineRequest
 	(*Description)(nil),            // 19: yunhe.engine.v1.Description
-	(*Accelerators)(nil),           // 20: yunhe.engine.v1.Accelerators
-	(*ResourceVector)(nil),         // 21: yunhe.engine.v1.ResourceVector
-	(*GetCatalogueRequest)(nil),    // 22: yunhe.engine.v1.GetCatalogueRequest
-	(*Place)(nil),                  // 23: yunhe.engine.v1.Place
-	(*Region)(nil),                 // 24: yunhe.engine.v1.Region
-	(*Spec)(nil),                   // 25: yunhe.engine.v1.Spec
-	(*Catalogue)(nil),              // 26: yunhe.engine.v1.Catalogue
-	(*GetInventoryRequest)(nil),    // 27: yunhe.engine.v1.GetInventoryRequest
-	(*Node)(nil),                   // 28: yunhe.engine.v1.Node
-	(*Inventory)(nil),              // 29: yunhe.engine.v1.Inventory
-	(*Step)(nil),                   // 30: yunhe.engine.v1.Step
-	(*LaunchOrder)(nil),            // 31: yunhe.engine.v1.LaunchOrder
-	(*LaunchRequest)(nil),          // 32: yunhe.engine.v1.LaunchRequest
-	(*StopRequest)(nil),            // 33: yunhe.engine.v1.StopRequest
-	(*ReleaseRequest)(nil),         // 34: yunhe.engine.v1.ReleaseRequest
-	(*ObserveRequest)(nil),         // 35: yunhe.engine.v1.ObserveRequest
-	(*Meters)(nil),                 // 36: yunhe.engine.v1.Meters
-	(*Observed)(nil),               // 37: yunhe.engine.v1.Observed
-	(*Observation)(nil),            // 38: yunhe.engine.v1.Observation
-	(*ReadLogsRequest)(nil),        // 39: yunhe.engine.v1.ReadLogsRequest
-	(*LogChunk)(nil),               // 40: yunhe.engine.v1.LogChunk
-	(*ReadUsageRequest)(nil),       // 41: yunhe.engine.v1.ReadUsageRequest
-	(*UsageMinute)(nil),            // 42: yunhe.engine.v1.UsageMinute
-	(*ResizeRequest)(nil),          // 43: yunhe.engine.v1.ResizeRequest
-	(*PinRequest)(nil),             // 44: yunhe.engine.v1.PinRequest
-	(*PauseRequest)(nil),           // 45: yunhe.engine.v1.PauseRequest
-	(*ResumeRequest)(nil),          // 46: yunhe.engine.v1.ResumeRequest
-	(*Upload)(nil),                 // 47: yunhe.engine.v1.Upload
-	(*Announcement)(nil),           // 48: yunhe.engine.v1.Announcement
-	(*PutArchiveRequest)(nil),      // 49: yunhe.engine.v1.PutArchiveRequest
-	(*PutArchiveResponse)(nil),     // 50: yunhe.engine.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),      // 51: yunhe.engine.v1.GetArchiveRequest
-	(*ArchivePiece)(nil),           // 52: yunhe.engine.v1.ArchivePiece
-	(*ExecRequest)(nil),            // 53: yunhe.engine.v1.ExecRequest
-	(*ExecStart)(nil),              // 54: yunhe.engine.v1.ExecStart
-	(*Window)(nil),                 // 55: yunhe.engine.v1.Window
-	(*ExecMessage)(nil),            // 56: yunhe.engine.v1.ExecMessage
-	(*ExecStarted)(nil),            // 57: yunhe.engine.v1.ExecStarted
-	(*ExecEvent)(nil),              // 58: yunhe.engine.v1.ExecEvent
-	nil,                            // 59: yunhe.engine.v1.Target.OptionsEntry
-	nil,                            // 60: yunhe.engine.v1.Manifest.OptionsEntry
-	nil,                            // 61: yunhe.engine.v1.Manifest.MissingEntry
-	nil,                            // 62: yunhe.engine.v1.Description.MissingEntry
-	nil,                            // 63: yunhe.engine.v1.LaunchOrder.EnvsEntry
-	nil,                            // 64: yunhe.engine.v1.LaunchOrder.SecretsEntry
+	(*GuardReport)(nil),            // 20: yunhe.engine.v1.GuardReport
+	(*Accelerators)(nil),           // 21: yunhe.engine.v1.Accelerators
+	(*ResourceVector)(nil),         // 22: yunhe.engine.v1.ResourceVector
+	(*GetCatalogueRequest)(nil),    // 23: yunhe.engine.v1.GetCatalogueRequest
+	(*Place)(nil),                  // 24: yunhe.engine.v1.Place
+	(*Region)(nil),                 // 25: yunhe.engine.v1.Region
+	(*Spec)(nil),                   // 26: yunhe.engine.v1.Spec
+	(*Catalogue)(nil),              // 27: yunhe.engine.v1.Catalogue
+	(*GetInventoryRequest)(nil),    // 28: yunhe.engine.v1.GetInventoryRequest
+	(*Node)(nil),                   // 29: yunhe.engine.v1.Node
+	(*NodeSystem)(nil),             // 30: yunhe.engine.v1.NodeSystem
+	(*FileSystem)(nil),             // 31: yunhe.engine.v1.FileSystem
+	(*Throughput)(nil),             // 32: yunhe.engine.v1.Throughput
+	(*Inventory)(nil),              // 33: yunhe.engine.v1.Inventory
+	(*Step)(nil),                   // 34: yunhe.engine.v1.Step
+	(*LaunchOrder)(nil),            // 35: yunhe.engine.v1.LaunchOrder
+	(*Confinement)(nil),            // 36: yunhe.engine.v1.Confinement
+	(*LaunchRequest)(nil),          // 37: yunhe.engine.v1.LaunchRequest
+	(*StopRequest)(nil),            // 38: yunhe.engine.v1.StopRequest
+	(*ReleaseRequest)(nil),         // 39: yunhe.engine.v1.ReleaseRequest
+	(*ObserveRequest)(nil),         // 40: yunhe.engine.v1.ObserveRequest
+	(*Meters)(nil),                 // 41: yunhe.engine.v1.Meters
+	(*Observed)(nil),               // 42: yunhe.engine.v1.Observed
+	(*Observation)(nil),            // 43: yunhe.engine.v1.Observation
+	(*ReadLogsRequest)(nil),        // 44: yunhe.engine.v1.ReadLogsRequest
+	(*LogChunk)(nil),               // 45: yunhe.engine.v1.LogChunk
+	(*ReadUsageRequest)(nil),       // 46: yunhe.engine.v1.ReadUsageRequest
+	(*UsageMinute)(nil),            // 47: yunhe.engine.v1.UsageMinute
+	(*ResizeRequest)(nil),          // 48: yunhe.engine.v1.ResizeRequest
+	(*PinRequest)(nil),             // 49: yunhe.engine.v1.PinRequest
+	(*PauseRequest)(nil),           // 50: yunhe.engine.v1.PauseRequest
+	(*ResumeRequest)(nil),          // 51: yunhe.engine.v1.ResumeRequest
+	(*Upload)(nil),                 // 52: yunhe.engine.v1.Upload
+	(*Announcement)(nil),           // 53: yunhe.engine.v1.Announcement
+	(*PutArchiveRequest)(nil),      // 54: yunhe.engine.v1.PutArchiveRequest
+	(*PutArchiveResponse)(nil),     // 55: yunhe.engine.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),      // 56: yunhe.engine.v1.GetArchiveRequest
+	(*ArchivePiece)(nil),           // 57: yunhe.engine.v1.ArchivePiece
+	(*ExecRequest)(nil),            // 58: yunhe.engine.v1.ExecRequest
+	(*ExecStart)(nil),              // 59: yunhe.engine.v1.ExecStart
+	(*Window)(nil),                 // 60: yunhe.engine.v1.Window
+	(*ExecMessage)(nil),            // 61: yunhe.engine.v1.ExecMessage
+	(*ExecStarted)(nil),            // 62: yunhe.engine.v1.ExecStarted
+	(*ExecEvent)(nil),              // 63: yunhe.engine.v1.ExecEvent
+	nil,                            // 64: yunhe.engine.v1.Target.OptionsEntry
+	nil,                            // 65: yunhe.engine.v1.Manifest.OptionsEntry
+	nil,                            // 66: yunhe.engine.v1.Manifest.MissingEntry
+	nil,                            // 67: yunhe.engine.v1.Description.MissingEntry
+	nil,                            // 68: yunhe.engine.v1.Node.LabelsEntry
+	nil,                            // 69: yunhe.engine.v1.LaunchOrder.EnvsEntry
+	nil,                            // 70: yunhe.engine.v1.LaunchOrder.SecretsEntry
 }
 var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
-	59, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
+	64, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
 	6,  // 1: yunhe.engine.v1.Problem.fields:type_name -> yunhe.engine.v1.FieldProblem
 	10, // 2: yunhe.engine.v1.DescribePluginResponse.manifest:type_name -> yunhe.engine.v1.Manifest
-	60, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
-	61, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
+	65, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
+	66, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
 	11, // 5: yunhe.engine.v1.Manifest.limits:type_name -> yunhe.engine.v1.PluginLimits
 	12, // 6: yunhe.engine.v1.Manifest.fields:type_name -> yunhe.engine.v1.FieldMapping
 	4,  // 7: yunhe.engine.v1.OnboardRequest.target:type_name -> yunhe.engine.v1.Target
 	4,  // 8: yunhe.engine.v1.GetAccountRequest.target:type_name -> yunhe.engine.v1.Target
 	17, // 9: yunhe.engine.v1.Account.quotas:type_name -> yunhe.engine.v1.Quota
 	4,  // 10: yunhe.engine.v1.DescribeEngineRequest.target:type_name -> yunhe.engine.v1.Target
-	62, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
+	67, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
 	0,  // 12: yunhe.engine.v1.Description.isolation:type_name -> yunhe.engine.v1.Isolation
-	20, // 13: yunhe.engine.v1.ResourceVector.accelerators:type_name -> yunhe.engine.v1.Accelerators
-	4,  // 14: yunhe.engine.v1.GetCatalogueRequest.target:type_name -> yunhe.engine.v1.Target
-	1,  // 15: yunhe.engine.v1.Place.level:type_name -> yunhe.engine.v1.Level
-	23, // 16: yunhe.engine.v1.Region.place:type_name -> yunhe.engine.v1.Place
-	21, // 17: yunhe.engine.v1.Spec.resources:type_name -> yunhe.engine.v1.ResourceVector
-	24, // 18: yunhe.engine.v1.Catalogue.regions:type_name -> yunhe.engine.v1.Region
-	25, // 19: yunhe.engine.v1.Catalogue.specs:type_name -> yunhe.engine.v1.Spec
-	4,  // 20: yunhe.engine.v1.GetInventoryRequest.target:type_name -> yunhe.engine.v1.Target
-	21, // 21: yunhe.engine.v1.Node.total:type_name -> yunhe.engine.v1.ResourceVector
-	21, // 22: yunhe.engine.v1.Node.used:type_name -> yunhe.engine.v1.ResourceVector
-	28, // 23: yunhe.engine.v1.Inventory.nodes:type_name -> yunhe.engine.v1.Node
-	21, // 24: yunhe.engine.v1.LaunchOrder.resources:type_name -> yunhe.engine.v1.ResourceVector
-	30, // 25: yunhe.engine.v1.LaunchOrder.steps:type_name -> yunhe.engine.v1.Step
-	63, // 26: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
-	64, // 27: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
-	4,  // 28: yunhe.engine.v1.LaunchRequest.target:type_name -> yunhe.engine.v1.Target
-	31, // 29: yunhe.engine.v1.LaunchRequest.order:type_name -> yunhe.engine.v1.LaunchOrder
-	4,  // 30: yunhe.engine.v1.StopRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 31: yunhe.engine.v1.ReleaseRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 32: yunhe.engine.v1.ObserveRequest.target:type_name -> yunhe.engine.v1.Target
-	2,  // 33: yunhe.engine.v1.Observed.phase:type_name -> yunhe.engine.v1.Phase
-	3,  // 34: yunhe.engine.v1.Observed.ending:type_name -> yunhe.engine.v1.Ending
-	21, // 35: yunhe.engine.v1.Observed.resources:type_name -> yunhe.engine.v1.ResourceVector
-	36, // 36: yunhe.engine.v1.Observed.meters:type_name -> yunhe.engine.v1.Meters
-	37, // 37: yunhe.engine.v1.Observation.allocations:type_name -> yunhe.engine.v1.Observed
-	4,  // 38: yunhe.engine.v1.ReadLogsRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 39: yunhe.engine.v1.ReadUsageRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 40: yunhe.engine.v1.ResizeRequest.target:type_name -> yunhe.engine.v1.Target
-	21, // 41: yunhe.engine.v1.ResizeRequest.resources:type_name -> yunhe.engine.v1.ResourceVector
-	4,  // 42: yunhe.engine.v1.PinRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 43: yunhe.engine.v1.PauseRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 44: yunhe.engine.v1.ResumeRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 45: yunhe.engine.v1.Announcement.target:type_name -> yunhe.engine.v1.Target
-	47, // 46: yunhe.engine.v1.Announcement.upload:type_name -> yunhe.engine.v1.Upload
-	48, // 47: yunhe.engine.v1.PutArchiveRequest.announcement:type_name -> yunhe.engine.v1.Announcement
-	4,  // 48: yunhe.engine.v1.GetArchiveRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 49: yunhe.engine.v1.ExecStart.target:type_name -> yunhe.engine.v1.Target
-	53, // 50: yunhe.engine.v1.ExecStart.request:type_name -> yunhe.engine.v1.ExecRequest
-	54, // 51: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
-	55, // 52: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
-	57, // 53: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
-	8,  // 54: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
-	13, // 55: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
-	15, // 56: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
-	18, // 57: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
-	22, // 58: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
-	27, // 59: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
-	32, // 60: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
-	33, // 61: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
-	34, // 62: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
-	35, // 63: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
-	39, // 64: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
-	41, // 65: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
-	43, // 66: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
-	44, // 67: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
-	45, // 68: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
-	46, // 69: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
-	49, // 70: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
-	51, // 71: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
-	56, // 72: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
-	9,  // 73: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
-	14, // 74: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
-	16, // 75: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
-	19, // 76: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
-	26, // 77: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
-	29, // 78: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
-	7,  // 79: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
-	7,  // 80: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
-	7,  // 81: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
-	38, // 82: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
-	40, // 83: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
-	42, // 84: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
-	7,  // 85: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
-	7,  // 86: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
-	7,  // 87: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
-	7,  // 88: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
-	50, // 89: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
-	52, // 90: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
-	58, // 91: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
-	73, // [73:92] is the sub-list for method output_type
-	54, // [54:73] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	20, // 13: yunhe.engine.v1.Description.guards:type_name -> yunhe.engine.v1.GuardReport
+	21, // 14: yunhe.engine.v1.ResourceVector.accelerators:type_name -> yunhe.engine.v1.Accelerators
+	4,  // 15: yunhe.engine.v1.GetCatalogueRequest.target:type_name -> yunhe.engine.v1.Target
+	1,  // 16: yunhe.engine.v1.Place.level:type_name -> yunhe.engine.v1.Level
+	24, // 17: yunhe.engine.v1.Region.place:type_name -> yunhe.engine.v1.Place
+	22, // 18: yunhe.engine.v1.Spec.resources:type_name -> yunhe.engine.v1.ResourceVector
+	25, // 19: yunhe.engine.v1.Catalogue.regions:type_name -> yunhe.engine.v1.Region
+	26, // 20: yunhe.engine.v1.Catalogue.specs:type_name -> yunhe.engine.v1.Spec
+	4,  // 21: yunhe.engine.v1.GetInventoryRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 22: yunhe.engine.v1.Node.total:type_name -> yunhe.engine.v1.ResourceVector
+	22, // 23: yunhe.engine.v1.Node.used:type_name -> yunhe.engine.v1.ResourceVector
+	68, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
+	30, // 25: yunhe.engine.v1.Node.system:type_name -> yunhe.engine.v1.NodeSystem
+	31, // 26: yunhe.engine.v1.Node.file_systems:type_name -> yunhe.engine.v1.FileSystem
+	32, // 27: yunhe.engine.v1.Node.throughput:type_name -> yunhe.engine.v1.Throughput
+	29, // 28: yunhe.engine.v1.Inventory.nodes:type_name -> yunhe.engine.v1.Node
+	22, // 29: yunhe.engine.v1.LaunchOrder.resources:type_name -> yunhe.engine.v1.ResourceVector
+	34, // 30: yunhe.engine.v1.LaunchOrder.steps:type_name -> yunhe.engine.v1.Step
+	69, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
+	70, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
+	36, // 33: yunhe.engine.v1.LaunchOrder.confinement:type_name -> yunhe.engine.v1.Confinement
+	4,  // 34: yunhe.engine.v1.LaunchRequest.target:type_name -> yunhe.engine.v1.Target
+	35, // 35: yunhe.engine.v1.LaunchRequest.order:type_name -> yunhe.engine.v1.LaunchOrder
+	4,  // 36: yunhe.engine.v1.StopRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 37: yunhe.engine.v1.ReleaseRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 38: yunhe.engine.v1.ObserveRequest.target:type_name -> yunhe.engine.v1.Target
+	2,  // 39: yunhe.engine.v1.Observed.phase:type_name -> yunhe.engine.v1.Phase
+	3,  // 40: yunhe.engine.v1.Observed.ending:type_name -> yunhe.engine.v1.Ending
+	22, // 41: yunhe.engine.v1.Observed.resources:type_name -> yunhe.engine.v1.ResourceVector
+	41, // 42: yunhe.engine.v1.Observed.meters:type_name -> yunhe.engine.v1.Meters
+	42, // 43: yunhe.engine.v1.Observation.allocations:type_name -> yunhe.engine.v1.Observed
+	4,  // 44: yunhe.engine.v1.ReadLogsRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 45: yunhe.engine.v1.ReadUsageRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 46: yunhe.engine.v1.ResizeRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 47: yunhe.engine.v1.ResizeRequest.resources:type_name -> yunhe.engine.v1.ResourceVector
+	4,  // 48: yunhe.engine.v1.PinRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 49: yunhe.engine.v1.PauseRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 50: yunhe.engine.v1.ResumeRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 51: yunhe.engine.v1.Upload.resources:type_name -> yunhe.engine.v1.ResourceVector
+	4,  // 52: yunhe.engine.v1.Announcement.target:type_name -> yunhe.engine.v1.Target
+	52, // 53: yunhe.engine.v1.Announcement.upload:type_name -> yunhe.engine.v1.Upload
+	53, // 54: yunhe.engine.v1.PutArchiveRequest.announcement:type_name -> yunhe.engine.v1.Announcement
+	4,  // 55: yunhe.engine.v1.GetArchiveRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 56: yunhe.engine.v1.ExecStart.target:type_name -> yunhe.engine.v1.Target
+	58, // 57: yunhe.engine.v1.ExecStart.request:type_name -> yunhe.engine.v1.ExecRequest
+	59, // 58: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
+	60, // 59: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
+	62, // 60: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
+	8,  // 61: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
+	13, // 62: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
+	15, // 63: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
+	18, // 64: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
+	23, // 65: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
+	28, // 66: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
+	37, // 67: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
+	38, // 68: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
+	39, // 69: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
+	40, // 70: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
+	44, // 71: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
+	46, // 72: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
+	48, // 73: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
+	49, // 74: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
+	50, // 75: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
+	51, // 76: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
+	54, // 77: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
+	56, // 78: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
+	61, // 79: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
+	9,  // 80: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
+	14, // 81: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
+	16, // 82: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
+	19, // 83: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
+	27, // 84: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
+	33, // 85: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
+	7,  // 86: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
+	7,  // 87: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
+	7,  // 88: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
+	43, // 89: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
+	45, // 90: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
+	47, // 91: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
+	7,  // 92: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
+	7,  // 93: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
+	7,  // 94: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
+	7,  // 95: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
+	55, // 96: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
+	57, // 97: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
+	63, // 98: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
+	80, // [80:99] is the sub-list for method output_type
+	61, // [61:80] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_engine_v1_engine_proto_init() }
@@ -4580,24 +5082,27 @@ func file_yunhe_engine_v1_engine_proto_init() {
 	}
 	file_yunhe_engine_v1_engine_proto_msgTypes[2].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[13].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[19].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[20].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[21].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[27].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[32].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[33].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[34].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[22].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[25].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[26].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[28].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[31].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[37].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[38].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[45].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[39].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[43].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[50].OneofWrappers = []any{
 		(*PutArchiveRequest_Announcement)(nil),
 		(*PutArchiveRequest_Piece)(nil),
 	}
-	file_yunhe_engine_v1_engine_proto_msgTypes[52].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[57].OneofWrappers = []any{
 		(*ExecMessage_Start)(nil),
 		(*ExecMessage_Input)(nil),
 		(*ExecMessage_Window)(nil),
 	}
-	file_yunhe_engine_v1_engine_proto_msgTypes[54].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[59].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Output)(nil),
 		(*ExecEvent_ExitCode)(nil),
@@ -4608,7 +5113,7 @@ func file_yunhe_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_engine_v1_engine_proto_rawDesc), len(file_yunhe_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   61,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

@@ -592,7 +592,8 @@ type ResourcesClient interface {
 	// Answers every allocation still known; waits up to wait_s for a version greater than beyond.
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*Observation, error)
 	// Streams output from a byte offset; with follow, until the allocation has ended and all is read. Each chunk starts
-	// where the one before ended, so that a reader that was cut off goes on from what it has.
+	// where the one before ended, so that a reader that was cut off goes on from what it has. "not-found" means that the
+	// output is gone for good and is not asked for again; a plugin that is busy answers "pool-unreachable".
 	ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
 	// Streams every minute of use whose sequence number is greater than beyond, then ends.
 	ReadUsage(ctx context.Context, in *ReadUsageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[UsageMinute], error)
@@ -608,7 +609,8 @@ type ResourcesClient interface {
 	// pieces only after the plugin has answered once; where this very archive is there already, the plugin ends the
 	// call without answering, and nothing is sent.
 	PutArchive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArchiveRequest, PutArchiveResponse], error)
-	// Power "files": streams a gzip-compressed tar of the paths (glob patterns); what does not exist is left out.
+	// Power "files": streams a gzip-compressed tar of the paths (glob patterns); what the task never wrote is left out.
+	// Files stay until the release. "not-found" means that they are gone for good and are not asked for again.
 	GetArchive(ctx context.Context, in *GetArchiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ArchivePiece], error)
 	// Power "exec": runs a command beside a running allocation. The first request starts it and the first response says
 	// that it runs; the last response is its exit code. A caller that cancels the call ends the command.
@@ -802,7 +804,8 @@ type ResourcesServer interface {
 	// Answers every allocation still known; waits up to wait_s for a version greater than beyond.
 	Observe(context.Context, *ObserveRequest) (*Observation, error)
 	// Streams output from a byte offset; with follow, until the allocation has ended and all is read. Each chunk starts
-	// where the one before ended, so that a reader that was cut off goes on from what it has.
+	// where the one before ended, so that a reader that was cut off goes on from what it has. "not-found" means that the
+	// output is gone for good and is not asked for again; a plugin that is busy answers "pool-unreachable".
 	ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[LogChunk]) error
 	// Streams every minute of use whose sequence number is greater than beyond, then ends.
 	ReadUsage(*ReadUsageRequest, grpc.ServerStreamingServer[UsageMinute]) error
@@ -818,7 +821,8 @@ type ResourcesServer interface {
 	// pieces only after the plugin has answered once; where this very archive is there already, the plugin ends the
 	// call without answering, and nothing is sent.
 	PutArchive(grpc.BidiStreamingServer[PutArchiveRequest, PutArchiveResponse]) error
-	// Power "files": streams a gzip-compressed tar of the paths (glob patterns); what does not exist is left out.
+	// Power "files": streams a gzip-compressed tar of the paths (glob patterns); what the task never wrote is left out.
+	// Files stay until the release. "not-found" means that they are gone for good and are not asked for again.
 	GetArchive(*GetArchiveRequest, grpc.ServerStreamingServer[ArchivePiece]) error
 	// Power "exec": runs a command beside a running allocation. The first request starts it and the first response says
 	// that it runs; the last response is its exit code. A caller that cancels the call ends the command.

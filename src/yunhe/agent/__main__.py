@@ -37,10 +37,19 @@ def _serve_daemon(arguments: argparse.Namespace) -> int:
     from yunhe.agent.daemon.daemon import Launch, NotTraversableError, serve  # noqa: PLC0415
     from yunhe.agent.daemon.machine import DeclaredMachine  # noqa: PLC0415
     from yunhe.agent.runs.node import AgentSettings  # noqa: PLC0415
+    from yunhe.agent.runtimes.interface import HostOptions  # noqa: PLC0415
 
     root = os.path.abspath(os.path.expanduser(arguments.root))
-    declared = DeclaredMachine(arguments.node, arguments.cpu_millis, arguments.memory_mib)
-    settings = AgentSettings(root, declared, arguments.first_uid, arguments.uid_count)
+    declared = DeclaredMachine(
+        arguments.node, arguments.cpu_millis, arguments.memory_mib, arguments.default_disk_mib
+    )
+    settings = AgentSettings(
+        root,
+        declared,
+        arguments.first_uid,
+        arguments.uid_count,
+        HostOptions(tuple(arguments.writable), arguments.forwarding),
+    )
     kept = _daemon_arguments(arguments)
     try:
         return serve(Launch(settings, _agent_file(), kept, arguments.listening, arguments.lock))
@@ -58,10 +67,13 @@ def _daemon_arguments(arguments: argparse.Namespace) -> list[str]:
     """Return the arguments a daemon needs to serve as these say."""
     words = ["--root", arguments.root, "--first-uid", str(arguments.first_uid)]
     words += ["--uid-count", str(arguments.uid_count)]
-    for name in ("node", "cpu_millis", "memory_mib"):
+    for name in ("node", "cpu_millis", "memory_mib", "default_disk_mib"):
         value = getattr(arguments, name)
         if value not in (None, ""):
             words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--forwarding", arguments.forwarding] if arguments.forwarding else []
+    for path in arguments.writable:
+        words += ["--writable", path]
     return words
 
 
@@ -79,8 +91,18 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--node", default="", help="name of this node; default: the host's name")
         command.add_argument("--cpu-millis", type=int, help="cores to offer, in thousandths; default: all")
         command.add_argument("--memory-mib", type=int, help="memory to offer; default: all")
+        command.add_argument(
+            "--default-disk-mib", type=int, default=20 * 1024, help="disk limit of a task that names none"
+        )
         command.add_argument("--first-uid", type=int, default=700_000, help="first user ID to give a project")
         command.add_argument("--uid-count", type=int, default=65_536, help="how many user IDs to give")
+        command.add_argument("--writable", action="append", default=[], help="directory that tasks may write")
+        command.add_argument(
+            "--forwarding",
+            choices=("", "on", "off"),
+            default="",
+            help="on: have the host forward packets of tasks; off: tasks share the host's network",
+        )
         if name == "daemon":
             command.add_argument("--listening", type=int, help=argparse.SUPPRESS)
             command.add_argument("--lock", type=int, help=argparse.SUPPRESS)

@@ -1,17 +1,17 @@
 """The shapes that exist only on the wire between the API and its clients; everything else is a sub-module's own type."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from yunhe.control.plugins.model import Plugin
+from yunhe.control.plugins.model import AllowedFolder, Plugin
 from yunhe.control.pools.model import Pool, UsageMinute
 from yunhe.kernel.errors import FieldProblem
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.validation import SECRET
 from yunhe.scheduling.orchestration.jobs.model import Job
-from yunhe.trading.accounts.model import Key, Member, Project, Role, SecretInfo
+from yunhe.trading.accounts.model import Key, KeyScope, Member, Project, Role, SecretInfo
 from yunhe.trading.applications.model import Submission
 
 
@@ -66,6 +66,12 @@ class Jobs(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
 
 
+class Manifests(msgspec.Struct, frozen=True):
+    """Objects for another deployer to apply as they are, in this order."""
+
+    manifests: tuple[dict[str, Any], ...]
+
+
 class Usage(msgspec.Struct, frozen=True):
     """A job's use, minute by minute, over all its attempts."""
 
@@ -96,6 +102,18 @@ class PluginFolder(msgspec.Struct, frozen=True, omit_defaults=True):
     directory: str
     upgrades: str = ""
     """The plugin that this must be the next version of; empty: any, known or new."""
+
+
+class FolderWish(msgspec.Struct, frozen=True):
+    """A folder of the server's machine that plugins may be started from."""
+
+    directory: str
+
+
+class AllowedFolders(msgspec.Struct, frozen=True):
+    """The folders that plugins may be started from."""
+
+    folders: tuple[AllowedFolder, ...]
 
 
 class PriceTerms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,6 +165,17 @@ class KeyWish(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     user: str = ""
     expires_in_s: float | None = None
+    scope: KeyScope = KeyScope()
+    """What it is good for; never more than the key it is made with."""
+
+
+class Rotation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a key changes its text."""
+
+    overlap_s: float = 3600.0
+    """How much longer the old text is good."""
+    expires_in_s: float | None = None
+    """When the key ends, from now; as before when left out."""
 
 
 class Keys(msgspec.Struct, frozen=True):

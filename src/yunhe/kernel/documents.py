@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from yunhe.kernel.errors import FieldProblem
+from yunhe.kernel.errors import MOST_PROBLEMS, FieldProblem
 
 T = TypeVar("T")
 
@@ -40,9 +40,16 @@ class ProblemReader:
     def __init__(self) -> None:
         self.problems: list[FieldProblem] = []
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether more has been noted than is told: nothing more is."""
+        return len(self.problems) > MOST_PROBLEMS
+
     def note(self, field: str, problem: str, value: object = ..., *, meant: str | None = None) -> None:
         """Take down what is wrong with a field, and what was probably meant."""
-        self.problems.append(FieldProblem(field, problem, None if value is ... else _shown(value), meant))
+        if not self.has_enough:
+            shown = None if value is ... else _shown(value)
+            self.problems.append(FieldProblem(field, problem, shown, meant))
 
     def parsed(self, field: str, value: object, parse: Callable[[Any], T], default: T) -> T:
         """Return what *parse* makes of *value*; the ``ValueError`` it raises is noted, and *default* returned."""

@@ -4,6 +4,9 @@ from typing import ClassVar
 
 import msgspec
 
+MOST_PROBLEMS = 50
+"""So many problems of one input are told; nobody reads more, and looking for them takes time."""
+
 
 class FieldProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing wrong with one field of what the user sent."""
@@ -78,11 +81,36 @@ class ConflictError(YunheError):
     status = 409
 
 
+class StalePlanError(ConflictError):
+    """A saved plan does not hold any more; the fields say what has changed."""
+
+    code = "stale-plan"
+
+
 class TooLargeError(YunheError):
     """More bytes, rows or frames than the stated limit."""
 
     code = "too-large"
     status = 413
+
+
+class TooManyRequestsError(YunheError):
+    """The caller asks more often than it may; the same call succeeds later."""
+
+    code = "rate-limited"
+    status = 429
+    retryable = True
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        remedy: str = "",
+        fields: tuple[FieldProblem, ...] = (),
+        retry_after_s: float = 1.0,
+    ) -> None:
+        super().__init__(problem, remedy=remedy, fields=fields)
+        self.retry_after_s = retry_after_s
 
 
 class UnsupportedError(YunheError):
@@ -144,7 +172,9 @@ BY_CODE: dict[str, type[YunheError]] = {
         UnauthenticatedError,
         ForbiddenError,
         ConflictError,
+        StalePlanError,
         TooLargeError,
+        TooManyRequestsError,
         UnsupportedError,
         PoolUnreachableError,
         PoolNotReachedError,

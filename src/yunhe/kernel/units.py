@@ -2,6 +2,7 @@
 
 import re
 
+KIB = 1024
 MIB = 1024 * 1024
 LARGEST = 2**53
 """Beyond this a whole number no longer survives JSON or a float."""

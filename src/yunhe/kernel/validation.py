@@ -1,21 +1,27 @@
 """Turning what somebody sent into a type of ours, with everything that is wrong with it told at once."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.errors import MOST_PROBLEMS, FieldProblem, InvalidInputError
 
 T = TypeVar("T")
 
 SECRET = msgspec.Meta(extra_json_schema={"writeOnly": True})
 """Marks a field whose value is never shown, not even to whoever sent it."""
 
+MOST_CHARACTERS_TOLD = 400
+"""Of the path to a field, its value or what is wrong with it, in a problem."""
 _LONGEST_VALUE_SHOWN = 60
+_LONGEST_WORD_GUESSED = 64
+"""Longer words are no misspelling of any of ours, and comparing them takes time."""
+_MOST_WORDS_COMPARED = 256
 _NAMES: dict[type[inspect.Type], str] = {
     inspect.IntType: "a whole number",
     inspect.FloatType: "a number",
@@ -48,7 +54,10 @@ def plain_json(data: bytes) -> object:
     if (
         b"\\u0000" in data
     ):  # the only way JSON can write it, but also the end of an escaped backslash and u0000
-        found = tuple(FieldProblem(path, "has a NUL character") for path in _texts_with_nul(value, ""))
+        found = tuple(
+            FieldProblem(path, "has a NUL character")
+            for path in islice(_texts_with_nul(value, ""), MOST_PROBLEMS + 1)
+        )
         if found:
             raise _refusal(found)
     return value
@@ -73,7 +82,7 @@ def read(value: object, kind: type[T], known: tuple[FieldProblem, ...] = ()) -> 
     Parts of *value* may have been read already: instances of our types in it are taken as they are, and what was
     wrong with them comes as *known*.
     """
-    problems = (*known, *_problems(value, _type_info(kind), ""))
+    problems = (*known, *islice(_problems(value, _type_info(kind), ""), MOST_PROBLEMS + 1))
     if problems:
         raise _refusal(problems)
     try:
@@ -84,15 +93,41 @@ def read(value: object, kind: type[T], known: tuple[FieldProblem, ...] = ()) -> 
 
 def nearest(word: str, words: list[str]) -> str | None:
     """Return the one of *words* that somebody who wrote *word* most likely meant."""
-    found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    if len(word) > _LONGEST_WORD_GUESSED:
+        return None
+    found = difflib.get_close_matches(word, words[:_MOST_WORDS_COMPARED], n=1, cutoff=0.6)
     return found[0] if found else None
 
 
-def _refusal(problems: tuple[FieldProblem, ...]) -> InvalidInputError:
-    count = "One field is" if len(problems) == 1 else f"{len(problems)} fields are"
-    return InvalidInputError(
-        f"{count} wrong.", remedy="Fix what is listed and send it again.", fields=problems
+def most(problems: Iterable[FieldProblem]) -> tuple[FieldProblem, ...]:
+    """Return the first problems, as many as are told, each short enough to be read."""
+    return tuple(
+        FieldProblem(
+            brief_text(problem.field),
+            brief_text(problem.problem),
+            problem.value and brief_text(problem.value),
+            problem.did_you_mean and brief_text(problem.did_you_mean),
+        )
+        for problem in islice(problems, MOST_PROBLEMS)
     )
+
+
+def how_many(problems: tuple[FieldProblem, ...]) -> str:
+    """Return the number of problems as it is told: beyond what is listed, nobody has counted."""
+    return str(len(problems)) if len(problems) <= MOST_PROBLEMS else f"more than {MOST_PROBLEMS}"
+
+
+def _refusal(problems: tuple[FieldProblem, ...]) -> InvalidInputError:
+    many = how_many(problems)
+    count = "One field is" if len(problems) == 1 else f"{many[0].upper()}{many[1:]} fields are"
+    return InvalidInputError(
+        f"{count} wrong.", remedy="Fix what is listed and send it again.", fields=most(problems)
+    )
+
+
+def brief_text(text: str, most: int = MOST_CHARACTERS_TOLD) -> str:
+    """Return *text*, or its beginning when it is longer than anybody reads."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +174,7 @@ def _is_plain(value: object, kind: inspect.Type) -> bool:
 
 
 def _union_problems(value: object, union: inspect.UnionType, path: str) -> Iterator[FieldProblem]:
-    if any(not tuple(_problems(value, member, path)) for member in union.types):
+    if any(next(_problems(value, member, path), None) is None for member in union.types):
         return
     if isinstance(value, Mapping):
         for member in union.types:
@@ -200,5 +235,17 @@ def _below(path: str, name: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = msgspec.json.encode(value, enc_hook=str).decode(errors="replace")
+    text = msgspec.json.encode(_brief(value), enc_hook=str).decode(errors="replace")
     return text if len(text) <= _LONGEST_VALUE_SHOWN else text[: _LONGEST_VALUE_SHOWN - 1] + "…"
+
+
+def _brief(value: object, depth: int = 4) -> object:
+    """Return the beginning of *value*: what is shown of it is short, however large it is."""
+    if isinstance(value, str):
+        return value[: _LONGEST_VALUE_SHOWN + 1]
+    if isinstance(value, dict):
+        kept = islice(value.items(), _LONGEST_VALUE_SHOWN if depth else 0)
+        return {str(name)[: _LONGEST_VALUE_SHOWN + 1]: _brief(item, depth - 1) for name, item in kept}
+    if isinstance(value, list):
+        return [_brief(item, depth - 1) for item in value[: _LONGEST_VALUE_SHOWN if depth else 0]]
+    return value

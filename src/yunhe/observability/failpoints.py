@@ -14,7 +14,6 @@ Failpoint = Literal[
     "pool-after-intent",
     "pool-before-seen",
     "prices-after-commit",
-    "submit-after-key",
     "submit-before-commit",
     "submit-after-commit",
     "place-before-commit",

@@ -16,7 +16,7 @@ MOST_VALUES = 20_000
 _NAMES = r"passw(?:or)?d|pwd|passphrase|secret|token|credentials?|(?:api|private|access|client)[_-]?key"
 SENSITIVE_NAME = re.compile(rf"{_NAMES}|authorization|cookie", re.IGNORECASE)
 _MAY_HOLD_ONE = re.compile(
-    rf"{_NAMES}|PRIVATE KEY|y[kp]_|gAAAA|eyJ|authorization|cookie|bearer|basic|://", re.IGNORECASE
+    rf"{_NAMES}|PRIVATE KEY|y[kp]_|gAAAA|yv2\.|eyJ|authorization|cookie|bearer|basic|://", re.IGNORECASE
 )
 _QUOTED = (
     r"b?'(?:[^'\\]|\\.){0,4000}'|b?\"(?:[^\"\\]|\\.){0,4000}\"|(\\+['\"])(?s:.){0,4000}?\2|b?['\"].*|\S+"
@@ -24,7 +24,7 @@ _QUOTED = (
 _FORMS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"), MASK),
     (re.compile(r"(?<![A-Za-z0-9])(y[kp]_)[\w-]{16,}"), rf"\1{MASK}"),  # API keys of users and of plugins
-    (re.compile(r"\bgAAAA[\w-]{16,}={0,2}"), MASK),  # what the vault has sealed
+    (re.compile(r"\b(?:gAAAA|yv2\.[0-9a-f]{8}\.)[\w-]{16,}={0,2}"), MASK),  # what the vault has sealed
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), MASK),  # JSON Web Tokens
     (re.compile(r"\b(authorization|cookie)\b(\W{1,6})[^\r\n]+", re.IGNORECASE), rf"\1\2{MASK}"),
     (re.compile(r"\b(bearer|basic)\s{1,3}[\w.~+/=-]{4,}", re.IGNORECASE), rf"\1 {MASK}"),

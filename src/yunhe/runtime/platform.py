@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from yunhe.control.plugins.interface import Plugins
 from yunhe.control.pools.interface import Pools
 from yunhe.observability.metrics import SampledMetrics
+from yunhe.runtime.notary import Notary
 from yunhe.runtime.settings import Settings
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.perception.interface import Perception
@@ -27,5 +28,6 @@ class Platform:
     plugins: Plugins
     pools: Pools
     trades: Trades
+    notary: Notary
     is_full: Callable[[], bool]
     """Whether the database has no room for new work."""

@@ -8,9 +8,13 @@ import msgspec
 
 from yunhe.kernel.units import MIB
 from yunhe.observability.log_file import FILE_BYTES
+from yunhe.runtime.limits import Retention, ServerLimits
+from yunhe.scheduling.perception.freshness import DEFAULT_BOUNDS
+from yunhe.scheduling.perception.model import FactBounds
 
 DEFAULT_PORT = 8600
 DEFAULT_RESERVE_MIB = 32
+DEFAULT_AUDIT_DAYS = 400
 
 
 class ProcessRole(StrEnum):
@@ -45,7 +49,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     upload_limit_bytes: int = 1024**3
-    usage_retention_s: float = 30 * 86400.0
+    audit_retention_s: float = DEFAULT_AUDIT_DAYS * 86400.0
+    """How long lines of the audit log are kept; older ones go, and a signed cut stays."""
+    head_webhook: str = ""
+    """Where new signed heads of ledger and audit log are posted; empty: nowhere."""
+    limits: ServerLimits = ServerLimits()
+    retention: Retention = Retention()
+    fact_bounds: FactBounds = DEFAULT_BOUNDS
+    """How old what is known of pools may be."""
     reserve_bytes: int = DEFAULT_RESERVE_MIB * MIB
     """Room on SQLite's disk that new jobs must leave to those that have begun."""
     log_level: LogLevel = LogLevel.INFO

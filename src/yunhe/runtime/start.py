@@ -17,6 +17,7 @@ from prometheus_client import Histogram
 
 from yunhe.control.plugins.in_process import InProcess, in_process
 from yunhe.control.plugins.interface import Plugins
+from yunhe.control.pools.feeds import CarbonFeeds
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import PoolState
 from yunhe.control.pools.monitor import PoolMonitor
@@ -28,7 +29,9 @@ from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY, SampledMetrics
 from yunhe.observability.redaction import keep_out
 from yunhe.observability.supervise import supervise
 from yunhe.runtime.housekeeping import Housekeeping
+from yunhe.runtime.limits import DAY_S
 from yunhe.runtime.modules import start_order
+from yunhe.runtime.notary import Notary
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.plugin_parts import PluginParts, plugin_parts
 from yunhe.runtime.seam import encoded
@@ -45,6 +48,7 @@ from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Database
 from yunhe.storage.migrate import migrate
 from yunhe.storage.notices import Notices
+from yunhe.storage.private_files import private_home, write_private
 from yunhe.storage.vault import Vault
 from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.service import AccountService
@@ -82,7 +86,7 @@ async def running(
     *kinds* are the only kinds of engines in process then, instead of all that are installed. *clock* replaces the
     system's clock.
     """
-    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_home(settings.home)
     async with AsyncExitStack() as stack:
         url = settings.resolved_database_url()
         if url.startswith("sqlite"):
@@ -102,6 +106,31 @@ async def running(
         yield start.platform()
 
 
+@asynccontextmanager
+async def waiting_for_database(settings: Settings, came: anyio.Event) -> AsyncGenerator[bool]:
+    """Yield whether the database is away; *came* is set when it answers. The wait ends with the block."""
+    url = settings.resolved_database_url()
+    if url.startswith("sqlite"):
+        yield False
+        return
+    database = Database(url)
+    try:
+        if await database.is_available():
+            yield False
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_wait_for, database, came)
+            yield True
+            tasks.cancel_scope.cancel()
+    finally:
+        database.close()
+
+
+async def _wait_for(database: Database, came: anyio.Event) -> None:
+    await database.wait_until_available()
+    came.set()
+
+
 class _Start:
     """Builds each sub-module when its turn comes; by then all it needs is there."""
 
@@ -113,6 +142,7 @@ class _Start:
         self._owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._works = settings.role is not ProcessRole.API
         self._vault = Vault.at(settings.home / "vault.key", keep_out)
+        self._notary = Notary(database, self._vault, clock, settings)
         self._blobs = Blobs(database, clock, settings.upload_limit_bytes)
         self._notices = Notices(database)
         self._services: dict[type, object] = {}
@@ -149,6 +179,7 @@ class _Start:
             plugins=self._get(Plugins),
             pools=self._get(Pools),
             trades=self._get(Trades),
+            notary=self._notary,
             is_full=lambda: self._database.is_full,
         )
 
@@ -180,19 +211,22 @@ class _Start:
             loops = {"removed pools": service.let_go_of_removed}
             if self._works:
                 loops["keeper"] = monitor.run
+                every_s = self._settings.fact_bounds.feed_s / 4
+                loops["feeds"] = CarbonFeeds(self._database, self._owner, self._clock, every_s).run
             async with _loops(loops):
                 yield
 
     @asynccontextmanager
     async def _start_perception(self) -> AsyncGenerator[None]:
         pools = self._get(Pools)
-        self._provide(Perception, PerceptionService(self._database, pools, self._clock))
+        bounds = self._settings.fact_bounds
+        self._provide(Perception, PerceptionService(self._database, pools, self._clock, bounds))
         feed = UsageFeed(
             self._database,
             pools,
             self._clock,
             owner=self._owner,
-            retention_s=self._settings.usage_retention_s,
+            retention_s=self._settings.retention.usage_days * DAY_S,
         )
         async with _loops({"usage feed": feed.run} if self._works else {}):
             yield
@@ -240,14 +274,14 @@ class _Start:
     @asynccontextmanager
     async def _start_trades(self) -> AsyncGenerator[None]:
         self._provide(Trades, TradeService(self._database, self._get(Perception), self._clock))
-        loops = {"biller": Biller(self._database, self._clock).run} if self._works else {}
+        biller = Biller(self._database, self._clock)
+        loops = {"biller": biller.run, "notary": self._notary.run} if self._works else {}
         async with _loops(loops):
             yield
 
     @asynccontextmanager
     async def _start_applications(self) -> AsyncGenerator[None]:
         service = ApplicationService(
-            self._database,
             self._blobs,
             self._get(Accounts),
             self._get(Demands),
@@ -255,7 +289,9 @@ class _Start:
             self._clock,
         )
         self._provide(Applications, service)
-        housekeeping = Housekeeping(self._database, self._blobs, self._clock)
+        housekeeping = Housekeeping(
+            self._database, self._blobs, self._clock, self._settings.retention.blobs_days * DAY_S
+        )
         async with _loops({"housekeeping": housekeeping.run} if self._works else {}):
             yield
 
@@ -287,13 +323,7 @@ def _only_process(home: Path) -> Generator[None]:
 
 
 def _leave_key(path: Path, text: str) -> None:
-    fresh = path.with_suffix(f".{os.getpid()}.new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(handle)
-    fresh.replace(path)
+    write_private(path, f"{text}\n".encode())
 
 
 @asynccontextmanager

@@ -5,11 +5,12 @@ the same code serves both databases at the cost of one thread hop per transactio
 """
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 
 from yunhe.kernel.errors import DatabaseUnavailableError, DiskFullError
 from yunhe.kernel.units import MIB
+from yunhe.storage.freezes import FreezeWatch
 from yunhe.storage.reserve import Reserve, has_no_room
 
 T = TypeVar("T")
@@ -92,6 +94,9 @@ class Database:
         path = Path(url.removeprefix("sqlite:///")) if self.is_sqlite else None
         self.engine = _postgres_engine(url) if path is None else _sqlite_engine(url, path)
         event.listen(self.engine, "handle_error", partial(_told, path))
+        self._watch = FreezeWatch(partial(_answers, url))
+        if path is None:
+            event.listen(self.engine, "connect", self._watch.add)
         self._reserve = Reserve(path, reserve_bytes)
         self._writers = anyio.CapacityLimiter(1 if self.is_sqlite else POSTGRES_CONNECTIONS)
         self._readers = anyio.CapacityLimiter(SQLITE_READERS if self.is_sqlite else POSTGRES_CONNECTIONS)
@@ -104,12 +109,20 @@ class Database:
         """Whether the reserve is spent: what may wait is refused until there is room again."""
         return self._reserve.spent
 
+    async def is_available(self) -> bool:
+        """Return whether the database answers; raise what waiting does not change."""
+        try:
+            await self.read(_ask)
+        except DatabaseUnavailableError:
+            return False
+        return True
+
     async def wait_until_available(self) -> None:
         """Return once the database answers; raise only what waiting does not change."""
         warn_at = 0.0
         while True:
             try:
-                return await self.read(lambda connection: connection.execute(sa.select(1)).close())
+                return await self.read(_ask)
             except DatabaseUnavailableError as error:
                 if time.monotonic() >= warn_at:
                     warn_at = time.monotonic() + WARN_EVERY_S
@@ -159,33 +172,43 @@ class Database:
         return mine.answer
 
     def _run_batch(self, batch: list[_Waiting]) -> None:
-        """Run every transaction of *batch* in one commit, each in a savepoint so that its failure is its own.
+        """Run every transaction of *batch* in one commit.
 
-        Want of room is everybody's failure: SQLite may have rolled back the savepoints of the others too.
+        Where one fails, all are rolled back and run again, each in a savepoint so that its failure is its own. Want of
+        room is everybody's failure: SQLite may have rolled back the savepoints of the others too.
         """
         self._reserve.renew()
-        run = self._run_members if len(batch) > 1 else self._run_one
         try:
-            self._run(lambda connection: run(connection, batch), True)
+            try:
+                self._run(lambda connection: self._run_all(connection, batch), True)
+            except (DiskFullError, DatabaseUnavailableError):
+                raise
+            except Exception:
+                if len(batch) == 1:
+                    raise
+                self._run(lambda connection: self._run_members(connection, batch), True)
         except Exception as error:  # noqa: BLE001 - the commit failed: nobody's transaction stands
             for waiting in batch:
                 waiting.error = error
         for waiting in batch:
             waiting.done = True
 
+    def _run_all(self, connection: Connection, batch: list[_Waiting]) -> None:
+        for waiting in batch:
+            self._run_one(connection, waiting)
+
     def _run_members(self, connection: Connection, batch: list[_Waiting]) -> None:
         for waiting in batch:
             try:
                 with connection.begin_nested():
-                    self._run_one(connection, [waiting])
+                    self._run_one(connection, waiting)
             except DiskFullError:
                 raise
             except Exception as error:  # noqa: BLE001 - told to whoever asked
                 _require_transaction(connection)
                 waiting.error = error
 
-    def _run_one(self, connection: Connection, batch: list[_Waiting]) -> None:
-        (waiting,) = batch
+    def _run_one(self, connection: Connection, waiting: _Waiting) -> None:
         waiting.error = _no_room() if self.is_full and not waiting.uses_reserve else None
         if waiting.error is None:
             waiting.answer = waiting.transaction(connection)
@@ -193,7 +216,11 @@ class Database:
     def _run(self, transaction: Transaction[T], writes: bool) -> T:  # noqa: FBT001 - called positionally by the thread
         for attempt in range(_ATTEMPTS):
             try:
-                with self._connect().execution_options(writes=writes) as connection, connection.begin():
+                with (
+                    self._watch.transaction(),
+                    self._connect().execution_options(writes=writes) as connection,
+                    connection.begin(),
+                ):
                     return transaction(connection)
             except DiskFullError:
                 if not self._reserve.spend():
@@ -205,7 +232,7 @@ class Database:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _connect(self) -> Connection:
-        if time.monotonic() < self._reconnect_at:
+        if time.monotonic() < self._reconnect_at or self._watch.is_frozen:
             raise _unavailable()
         try:
             return self.engine.connect()
@@ -215,7 +242,12 @@ class Database:
 
     def close(self) -> None:
         """Close every connection."""
+        self._watch.close()
         self.engine.dispose()
+
+
+def _ask(connection: Connection) -> None:
+    connection.execute(sa.select(1)).close()
 
 
 def _no_room() -> DiskFullError:
@@ -290,8 +322,23 @@ def _postgres_engine(url: str) -> Engine:
     )
 
 
+def _answers(url: str) -> bool:
+    """Return whether PostgreSQL takes a new connection, or refuses it with a reason, within a few seconds."""
+    import psycopg  # noqa: PLC0415 - an optional extra
+
+    try:
+        psycopg.connect(url, connect_timeout=int(CONNECT_DEFAULTS["connect_timeout"])).close()
+    except psycopg.errors.ConnectionTimeout:
+        return False
+    except psycopg.Error:
+        return True
+    return True
+
+
 def _sqlite_engine(url: str, path: Path) -> Engine:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with suppress(OSError):  # who cannot make it is told when it is opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its journals then get the same permissions
     engine = sa.create_engine(url, pool_size=SQLITE_READERS + 1, max_overflow=2)
 
     def configure(connection: Any, _record: object) -> None:
@@ -328,21 +375,19 @@ def json_column(name: str, **options: Any) -> sa.Column[bytes]:
 
 def insert_if_missing(connection: Connection, table: sa.Table, **values: Any) -> bool:
     """Insert a row unless its key is taken, whoever else may be inserting it right now; return whether we did."""
-    key = next(iter(table.primary_key.columns))
-    return (
-        connection.execute(_insert_missing(connection, table).values(**values).returning(key)).first()
-        is not None
-    )
+    return connection.execute(_insert_missing(connection.dialect.name, table), values).first() is not None
 
 
 def insert_missing(connection: Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> set[str]:
     """Insert those of *rows* whose key is not taken, whoever else may be inserting them; return their keys."""
     if not rows:
         return set()
+    return set(connection.scalars(_insert_missing(connection.dialect.name, table), rows))
+
+
+@cache
+def _insert_missing(dialect_name: str, table: sa.Table) -> Any:
+    """Return the statement, made once for each table: making it costs as much as running it."""
+    dialect = postgresql if dialect_name == "postgresql" else sqlite
     key = next(iter(table.primary_key.columns))
-    return set(connection.scalars(_insert_missing(connection, table).returning(key), rows))
-
-
-def _insert_missing(connection: Connection, table: sa.Table) -> Any:
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return dialect.insert(table).on_conflict_do_nothing()
+    return dialect.insert(table).on_conflict_do_nothing().returning(key)

@@ -28,6 +28,7 @@ CURSORS = sa.Table(
     sa.Column("seq", sa.BigInteger, nullable=False),
 )
 
+_APPEND = EVENTS.insert().inline()
 _APPEND_LOCK = 0x59554E48  # any constant; one per purpose
 
 
@@ -55,7 +56,7 @@ def append_many(connection: Connection, topic: str, at: float, bodies: Mapping[s
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_APPEND_LOCK)))
     connection.execute(
-        EVENTS.insert(),
+        _APPEND,
         [
             {"topic": topic, "key": key, "at": at, "body": msgspec.json.encode(body)}
             for key, body in bodies.items()

@@ -172,6 +172,9 @@ def workspace(folder: Path, platform: Workspace | None = None) -> Generator[Work
         if platform:
             (made.home / ".yunhe").mkdir()
             shutil.copy(platform.home / ".yunhe" / "config.json", made.home / ".yunhe")
+            (made.home / "server").symlink_to(
+                platform.home / ".yunhe"
+            )  # for pages that act as the server's user
         try:
             yield made
         finally:

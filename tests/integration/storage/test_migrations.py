@@ -12,6 +12,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection
 
+from yunhe.control.pools.store import read_pool
+from yunhe.kernel.places import Place
 from yunhe.storage import audit
 from yunhe.storage.database import Database, metadata
 from yunhe.storage.migrate import configuration, migrate
@@ -83,4 +85,17 @@ async def test_a_pool_that_was_drained_stays_so_when_draining_is_no_state_any_mo
     query = sa.text("SELECT id, state, reason, drained FROM plugin_pool ORDER BY id")
     found = await database.read(lambda connection: connection.execute(query).all())
     assert [tuple(row) for row in found] == [("a", "ready", "", True), ("b", "offline", "x", False)]
+    database.close()
+
+
+async def test_the_place_of_a_pool_is_a_fact_after_the_tables_of_facts_came(database_url: str) -> None:
+    database = Database(database_url)
+    await database.write(lambda connection: command.upgrade(configuration(connection), "0006"))
+    spec = b'{"name":"lab","kind":"local","place":{"region":"cn-north"}}'
+    insert = "INSERT INTO plugin_pool (id, name, spec, state, reason, added_at) VALUES ('p', 'lab', :spec, 'ready', '', 7)"
+    await database.write(lambda c: c.execute(sa.text(insert), {"spec": spec}))
+    await migrate(database)
+    pool = await database.read(lambda connection: read_pool(connection, "lab"))
+    assert pool.spec.place == Place("cn-north")
+    assert (pool.facts["place"].source, pool.facts["place"].at) == ("told", 7)
     database.close()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from yunhe.storage.vault import SealBrokenError, Vault
+from yunhe.kernel.errors import ConflictError, InvalidInputError
+from yunhe.storage.vault import KeyFiles, SealBrokenError, Vault, secret_place
 
 VAULT, OTHER = Vault(Fernet.generate_key()), Vault(Fernet.generate_key())
 
@@ -18,11 +19,52 @@ VAULT, OTHER = Vault(Fernet.generate_key()), Vault(Fernet.generate_key())
 @settings(max_examples=50, deadline=None)
 @given(text=st.text())
 def test_what_is_sealed_opens_with_the_same_key_only(text: str) -> None:
-    sealed = VAULT.seal(text)
-    assert VAULT.open(sealed) == text
-    assert sealed != VAULT.seal(text), "two seals of one text can be told to be of one text"
+    sealed = VAULT.seal(text, "here")
+    assert VAULT.open(sealed, "here") == text
+    assert sealed != VAULT.seal(text, "here"), "two seals of one text can be told to be of one text"
     with pytest.raises(SealBrokenError):
-        OTHER.open(sealed)
+        OTHER.open(sealed, "here")
+
+
+places = st.lists(st.text(max_size=3), max_size=3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(place=places, other=places)
+@example(["a", "b"], ["ab"])
+@example(["a", "b"], ['a","b'])
+def test_a_sealed_text_opens_for_its_place_alone(place: list[str], other: list[str]) -> None:
+    sealed = VAULT.seal("secret", *place)
+    assert VAULT.open(sealed, *place) == "secret"
+    if other != place:
+        with pytest.raises(SealBrokenError):
+            VAULT.open(sealed, *other)
+
+
+def test_what_was_sealed_before_places_were_bound_still_opens() -> None:
+    key = Fernet.generate_key()
+    sealed = Fernet(key).encrypt(b"secret").decode()
+    assert Vault(key).open(sealed, *secret_place("demo", "TOKEN")) == "secret"
+
+
+def test_a_key_to_come_that_is_half_copied_stops_nobody_and_is_not_taken_up(tmp_path: Path) -> None:
+    files = KeyFiles.of(tmp_path / "vault.key")
+    vault = Vault.at(files.current)
+    files.next.write_text("half")
+    assert Vault.at(files.current).open(vault.seal("secret")) == "secret"
+    with pytest.raises(InvalidInputError, match="does not hold a key"):
+        files.switch()
+
+
+def test_a_second_rotation_does_not_begin_over_one_that_is_not_finished(tmp_path: Path) -> None:
+    files = KeyFiles.of(tmp_path / "vault.key")
+    sealed = Vault.at(files.current).seal("secret")
+    files.prepare()
+    files.switch()
+    files.next.write_bytes(Fernet.generate_key())
+    with pytest.raises(ConflictError, match="not finished"):
+        files.switch()
+    assert Vault.at(files.current).open(sealed) == "secret"
 
 
 @settings(max_examples=50, deadline=None)

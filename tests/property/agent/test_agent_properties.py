@@ -92,7 +92,7 @@ def test_a_damaged_journal_yields_its_intact_beginning_and_loses_no_byte(
     entries: list[dict[str, Any]], where: float, flip: int
 ) -> None:
     with directory() as path:
-        journal = Journal(str(path / "journal"))
+        journal = Journal(str(path / "journal"), print)
         for entry in entries:
             journal.append(entry, sync=False)
         journal.close()
@@ -102,10 +102,11 @@ def test_a_damaged_journal_yields_its_intact_beginning_and_loses_no_byte(
         at = min(len(data) - 1, int(where * len(data)))
         data[at] ^= flip
         (path / "journal").write_bytes(data)
-        again = Journal(str(path / "journal"))
+        found: list[dict[str, Any]] = []
+        again = Journal(str(path / "journal"), found.append)
         again.close()
         intact = bytes(data[:at]).count(b"\n")
-        assert again.entries == entries[:intact]
+        assert found == entries[:intact]
         aside = b"".join(file.read_bytes() for file in path.glob("journal.quarantine-*"))
         assert (path / "journal").read_bytes() + aside == bytes(data)
         assert again.notice

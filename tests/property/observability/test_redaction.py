@@ -7,6 +7,7 @@ import string
 import urllib.parse
 from collections.abc import Callable
 
+from cryptography.fernet import Fernet
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -14,7 +15,8 @@ from yunhe.control.plugins.service import KEY_MARK
 from yunhe.observability import redaction
 from yunhe.observability.logs import as_json, as_text, line_of
 from yunhe.observability.redaction import keep_out, keep_out_password_of, redact
-from yunhe.trading.accounts.service import KEY_PREFIX
+from yunhe.storage.vault import Vault
+from yunhe.trading.accounts.keys import KEY_PREFIX
 
 log = logging.getLogger("yunhe.test")
 secrets = st.text(st.characters(codec="utf-8", exclude_characters="*"), min_size=8, max_size=60).filter(
@@ -104,6 +106,12 @@ def test_a_secret_that_nobody_told_of_is_known_by_its_form(secret: str, form: st
 def test_an_api_key_is_known_by_its_prefix(prefix: str, text: str, form: str) -> None:
     forget()
     assert text not in written(form.format(prefix + text), text)
+
+
+def test_what_the_vault_sealed_is_known_by_its_form() -> None:
+    forget()
+    sealed = Vault(Fernet.generate_key()).seal("secret", "here")
+    assert sealed.rpartition(".")[2] not in written(f"the value {sealed} is refused", "x")
 
 
 @given(secrets, secrets)

@@ -55,8 +55,8 @@ def task(name: str, pool: EnginePool, starter: Starter) -> Submission:
 @pytest.mark.feature(
     "C09",
     file="src/yunhe/trading/applications/service.py",
-    old="known = await self._known(who, idempotency_key, digest) if idempotency_key else ()",
-    new='known, idempotency_key = (), ""',
+    old="return await self._orchestration.submit(orders, key)",
+    new="return await self._orchestration.submit(orders)",
 )
 def test_a_command_that_is_repeated_and_whose_giver_dies_begins_once_and_undone_leaves_nothing(
     platform: Platform, pool: EnginePool, begun: tuple[Starter, Counter[str]], tmp_path: Path

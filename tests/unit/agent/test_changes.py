@@ -33,9 +33,25 @@ def test_a_version_of_another_life_is_not_known(version: int) -> None:
 
 
 def test_who_is_farther_behind_than_is_remembered_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MOST_GONE", 2)
+    monkeypatch.setattr(changes, "GONE_KEPT", 2)
     log = ChangeLog(0)
     for name in ("a", "b", "c"):
         log.forget(name)
     assert log.after(0) is None
     assert log.after(1) == ([], ["b", "c"])
+
+
+def test_as_many_are_remembered_as_gone_as_are_known_but_no_fewer_than_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "GONE_KEPT", 2)
+    log = ChangeLog(0)
+    for number in range(10):
+        log.note(f"known {number}")
+    for number in range(5):
+        log.forget(f"gone {number}")
+    assert log.after(10) == ([], [f"gone {number}" for number in range(5)])
+    for number in range(8):
+        log.forget(f"known {number}")
+    assert log.after(log.version - 3) is None
+    assert log.after(log.version - 2) == ([], ["known 6", "known 7"])

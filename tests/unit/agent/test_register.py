@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,15 @@ import pytest
 from yunhe.agent.protocol.refusals import Refusal
 from yunhe.agent.runs import register as register_module
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.journal import Journal
 from yunhe.agent.runs.register import Allocation, Register
 from yunhe.agent.runs.spool import Spool
 from yunhe.agent.runs.users import Users
 
+MOST_WHILE_COMPACTING = 400_000
+
 
 def reopened(path: Path) -> Register:
-    return Register(Journal(str(path / "journal")), str(path))
+    return Register(str(path / "journal"), str(path))
 
 
 def allocation(path: Path, name: str, token: int) -> Allocation:
@@ -58,8 +61,53 @@ def test_the_journal_stays_small_and_the_oldest_marks_are_forgotten(
         register.mark(f"m{number}", 1)
     again = reopened(tmp_path)
     assert set(again.allocations) == {"kept"}
-    assert set(list(again.marks)[-50:]) == {f"m{number}" for number in range(450, 500)}
+    assert list(again.marks) == [f"m{number}" for number in range(450, 500)]
     assert len((tmp_path / "journal").read_bytes().splitlines()) < 200
+
+
+def test_restarts_add_no_marks_beyond_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register_module, "MAX_MARKS", 50)
+    monkeypatch.setattr(os, "fsync", print)
+    for life in range(5):
+        register = reopened(tmp_path)
+        for number in range(40):
+            register.mark(f"m{life}-{number}", 1)
+        assert len(register.marks) == min(50, 40 * (life + 1))
+        register.close()
+
+
+def test_a_mark_is_forgotten_when_it_is_old_and_kept_as_new_when_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "MARK_AGE_S", 100.0)
+    began = time.time()
+    register = reopened(tmp_path)
+    for after_s, name, token in ((0, "a", 1), (1, "b", 1), (150, "a", 2), (300, "c", 1), (301, "d", 1)):
+        monkeypatch.setattr(time, "time", lambda now=began + after_s: now)
+        register.mark(name, token)
+    assert list(register.marks) == ["c", "d"]
+    assert list(reopened(tmp_path).marks) == ["c", "d"]
+
+
+def test_a_journal_of_many_marks_is_written_and_read_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "_COMPACT_AFTER", 20)
+    monkeypatch.setattr(os, "fsync", print)
+    register = reopened(tmp_path)
+    tracemalloc.start()
+    try:
+        for number in range(6100):
+            register.mark(f"allocation-{number % 3000:021d}", 1 + number // 3000)
+        held, peak = tracemalloc.get_traced_memory()
+        assert peak < held + MOST_WHILE_COMPACTING
+        tracemalloc.reset_peak()
+        again = reopened(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2 * held + MOST_WHILE_COMPACTING
+    finally:
+        tracemalloc.stop()
+    assert again.marks == register.marks
+    assert len((tmp_path / "journal").read_bytes().splitlines()) < 3200
 
 
 def test_minutes_are_kept_until_they_are_acknowledged_and_numbers_never_come_again(tmp_path: Path) -> None:

@@ -38,14 +38,14 @@ def test_every_runtime_is_a_folder_with_the_same_files(name: str) -> None:
 
 
 def test_an_image_chooses_the_runtime_and_its_absence_the_process() -> None:
-    runtimes = Runtimes("agent")
+    runtimes = Runtimes("/nowhere")
     assert runtimes.of({"image": "busybox"}).name == "container"
     assert runtimes.of({"image": ""}).name == "process"
     assert runtimes.of({}).name == "process"
 
 
 def test_a_runtime_that_was_not_probed_is_a_missing_power_with_its_reason() -> None:
-    assert Runtimes("agent").missing_powers() == {
+    assert Runtimes("/nowhere").missing_powers() == {
         "images": "Whether this host has a container engine is not known yet."
     }
 

@@ -24,7 +24,7 @@ def job(submitted: float, placed: float, started: float, stopped: float, freed: 
         job_id=JobId(new_id("job", START + submitted)),
         project_id=ProjectId("p"),
         alternatives=(Alternative(Resources(1000, 64)),),
-        policy=Policy.FASTEST,
+        policy=Policy.BALANCED,
     )
     attempt = Attempt(
         allocation_id=AllocationId(new_id("alloc", START + placed)),

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -141,12 +140,17 @@ def _digest_of(path: str) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def _clean(spawner: Spawner, node: AgentNode, path: str) -> None:
+    """Have a process remove the directory at *path*; what it leaves, the next daemon removes."""
+    with node.told_of(path):
+        spawner.spawn("clean", {"path": path, **node.keeper.as_body()})
+
+
 class _Daemon:
     def __init__(self, launch: Launch, listening: socket.socket) -> None:
         self._launch = launch
         self._listening = listening
-        # Two threads, one to remove what may be large, one to ask who may be slow; all else happens in the loop.
-        self._cleaner = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        # A thread to ask who may be slow; all else happens in the loop.
         self._asker = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._probed: "asyncio.Future[None] | None" = None
 
@@ -155,7 +159,7 @@ class _Daemon:
         launch = self._launch
         spawner = Spawner([sys.executable, "-I", "-S", launch.agent_file])
         node = AgentNode(launch.settings, spawner)
-        node.on_trash = lambda path: self._cleaner.submit(shutil.rmtree, path, True) and None
+        node.on_trash = lambda path: _clean(spawner, node, path)
         watch = RunWatch(node)
         watch.recover()
         loop = asyncio.get_event_loop()
@@ -177,10 +181,10 @@ class _Daemon:
         spawner.close()
         node.spool.close()
         node.register.close()
-        self._cleaner.shutdown(wait=True)
         self._asker.shutdown(wait=True)
         if not server.replacement:
             node.keeper.remove()
+            node.runtimes.network.remove()
         return server.replacement
 
     async def _probe(self, node: AgentNode) -> None:

@@ -16,6 +16,7 @@ from yunhe.agent.daemon.sessions import run_command
 from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.daemon.upgrade import receive_agent
 from yunhe.agent.files.node_files import NodeFiles
+from yunhe.agent.limits.guards import limit_guards
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES, Decoder, Frame, encode
 from yunhe.agent.protocol.refusals import BUSY, INTERNAL, INVALID, RESTARTING, Refusal, refusal_of
@@ -133,6 +134,7 @@ class AgentServer:
         await self._probe_runtimes()
         missing = self._node.missing_powers()
         powers = [power for power in POWERS if power not in missing]
+        guards = [*limit_guards(self._node.keeper), *self._node.runtimes.guards()]
         await call.answer(
             {
                 "engine": "host",
@@ -141,7 +143,9 @@ class AgentServer:
                 "missing": missing,
                 "isolation": "per-project" if self._node.users.per_project else "one-project",
                 "limits": self._node.keeper.words,
-                "network_metered": False,
+                "network_metered": not self._node.runtimes.network.missing,
+                "permits": self._node.runtimes.permits(),
+                "guards": [guard.as_body() for guard in guards],
             }
         )
 
@@ -157,6 +161,7 @@ class AgentServer:
             "used": machine.used(),
             "ready": unfit is None,
             "reason": "" if unfit is None else unfit.problem,
+            **machine.about(),
         }
         await call.answer({"taken_at": time.time(), "clock_ms": clock_ms(), "nodes": [node]})
 

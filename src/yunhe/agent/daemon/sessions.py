@@ -33,7 +33,7 @@ async def run_command(node: AgentNode, call: Call) -> None:
         "keeper": node.keeper.as_body(),
         "environment": environment,
         "runs": node.runs,
-        "runtime": {"name": node.runtimes.of(claim).name},
+        "runtime": {"name": node.runtimes.of(claim).name, **claim.get("confinement", {})},
         "chosen": sorted(claim.get("envs", {})),
     }
     ours, theirs = open_terminal(call) if tty else open_pipes()

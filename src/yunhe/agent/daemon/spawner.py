@@ -18,6 +18,7 @@ import time
 from typing import Any, Callable
 
 from yunhe.agent.files.archives import pack_job, unpack_job
+from yunhe.agent.files.removal import clean_job
 from yunhe.agent.runtimes.commands import command_job
 from yunhe.agent.runtimes.wrapper import Wrapper
 
@@ -40,6 +41,7 @@ JOBS: dict[str, Job] = {
     "command": command_job,
     "unpack": unpack_job,
     "pack": pack_job,
+    "clean": clean_job,
 }
 
 

@@ -1,97 +1,139 @@
 """Archives into and out of an allocation's directory, handled by a process that is its user and nobody else.
 
-Everything needed is imported before that process becomes the user: afterwards it may not be able to read a module.
+That process is in the allocation's control group, so that what it uses is the task's, and it ends with whoever waits
+for it. Everything needed is imported before it becomes the user: afterwards it may not be able to read a module.
 No member may leave the directory: no absolute names, no ``..``, no link that leads out, no device. What comes is
 unpacked beside its place and moved there only when all of it is good.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import gzip
+import errno
 import json
 import os
+import select
 import shutil
-import stat
 import tarfile
-import zlib
-from typing import Any, BinaryIO, Iterator, cast
+import threading
+from typing import Any, BinaryIO, Callable, Iterator, cast
 
-from yunhe.agent.protocol.refusals import CONFLICT, INVALID, TOO_LARGE, Refusal, invalid, refusal_of
+from yunhe.agent.files import scratch
+from yunhe.agent.files.members import (
+    MAX_UNPACKED_BYTES,
+    NOT_AN_ARCHIVE,
+    check_path,
+    members_of,
+    not_an_archive,
+)
+from yunhe.agent.files.mounts import flush
+from yunhe.agent.files.packing import pack
+from yunhe.agent.files.removal import remove_tree
+from yunhe.agent.limits.limits import LimitsBackend
+from yunhe.agent.protocol.refusals import CONFLICT, TOO_LARGE, Refusal, invalid, refusal_of
+from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.users import become, end_with
 
-MAX_MEMBERS = 200_000
-MAX_UNPACKED_BYTES = 64 * 1024**3
 _STAGE = ".yunhe-unpacking"
-
-
-def check_path(path: str, field: str) -> list[str]:
-    """Return the parts of a relative path; refuse one that could lead out."""
-    if path.startswith("/") or "\0" in path or "\\" in path:
-        raise invalid(field, "must be relative to the allocation's directory", path)
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise invalid(field, "must not lead out of the allocation's directory", path)
-    return parts
+_FIRST_TO_KILL = "1000"
 
 
 def unpack_job(order: dict[str, Any], handles: list[int]) -> None:
     """Unpack the archive of the first handle; tell the second how it went."""
     archive, status = handles
-    become(order["uid"])
-    end_with(order["spawner"])
-    _answer(status, _unpack, order["work"], order["path"], archive)
+    limit_bytes = order.get("limit_bytes") or MAX_UNPACKED_BYTES
+    _answer(status, order, lambda: _unpack(order["work"], order["path"], archive, limit_bytes))
 
 
 def pack_job(order: dict[str, Any], handles: list[int]) -> None:
     """Write an archive of the wanted paths to the first handle; tell the second how it went."""
     output, status = handles
-    become(order["uid"])
-    end_with(order["spawner"])
-    _answer(status, _pack, order["work"], order["paths"], output)
+    _answer(status, order, lambda: pack(order["work"], order["paths"], output))
 
 
-def _answer(status: int, work: Any, *arguments: Any) -> None:
+def _answer(status: int, order: dict[str, Any], work: Callable[[], None]) -> None:
+    """Do *work* as the user and within the limits of the allocation; tell *status* how it went."""
+    answer: dict[str, Any] = {}
     try:
-        work(*arguments)
-        answer: dict[str, Any] = {}
+        _end_with_reader(status)  # a thread, so before the limit on processes
+        _enter(order)
+        become(order["uid"])
+        end_with(order["spawner"])
+        work()
+        if order.get("scratch"):
+            _flush(order["work"])
     except Refusal as refusal:
         answer = {"error": refusal.as_body()}
+    except NOT_AN_ARCHIVE as fault:
+        answer = {"error": not_an_archive(fault).as_body()}
     except OSError as fault:
-        answer = {"error": refusal_of(fault, "handling an archive").as_body()}
-    except (tarfile.TarError, zlib.error, EOFError, ValueError) as fault:
-        answer = {"error": Refusal(INVALID, f"Not a gzip-compressed tar: {fault}.").as_body()}
+        full = fault.errno == errno.ENOSPC and order.get("scratch")
+        refusal = _over_limit(order["limit_bytes"]) if full else refusal_of(fault, "handling an archive")
+        answer = {"error": refusal.as_body()}
     os.write(status, json.dumps(answer).encode())
 
 
-def _unpack(work: str, path: str, archive: int) -> None:
+def _flush(work: str) -> None:
+    """Refuse what a full host has not kept: the task's file system promises more than the host may have."""
+    try:
+        flush(work)
+    except OSError as fault:
+        raise refusal_of(
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "writing to the host's disk"
+        ) from fault
+
+
+def _over_limit(limit_bytes: int) -> Refusal:
+    return Refusal(
+        TOO_LARGE,
+        f"Unpacked, the files need more than the disk limit of {limit_bytes >> 20} MiB.",
+        remedy="Ask for more disk.",
+    )
+
+
+def _enter(order: dict[str, Any]) -> None:
+    """Join the allocation's control group and have its file system; an order of another engine names neither."""
+    limits = order.get("limits")
+    if limits is not None:
+        LimitsBackend(limits["kind"], limits["paths"]).group(limits["name"]).join()
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(_FIRST_TO_KILL)  # rather than the task: this can be asked for again
+    if order.get("scratch"):
+        run = Run(os.path.dirname(os.path.dirname(order["work"])), order["allocation_id"])
+        scratch.ensure(run, order["uid"], order["limit_bytes"])
+
+
+def _end_with_reader(status: int) -> None:
+    """End this process once nobody waits for its answer any more."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(status, 0)  # only its hang-up is of interest
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _unpack(work: str, path: str, archive: int, limit_bytes: int) -> None:
     parts = check_path(path, "path")
     stage = os.path.join(work, _STAGE)
-    shutil.rmtree(stage, ignore_errors=True)
+    remove_tree(stage)
     os.mkdir(stage, 0o700)
     try:
         fresh = os.path.join(stage, "tree")
         os.mkdir(fresh, 0o700)
         with os.fdopen(archive, "rb") as file:
-            _extract(cast("BinaryIO", file), fresh)
+            _extract(cast("BinaryIO", file), fresh, limit_bytes)
         _move(fresh, work, parts)
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        remove_tree(stage)
 
 
-def _extract(file: BinaryIO, fresh: str) -> None:
+def _extract(file: BinaryIO, fresh: str, limit_bytes: int) -> None:
     """Write every member below *fresh*; refuse the whole archive for one bad member."""
-    total = 0
-    with tarfile.open(fileobj=file, mode="r|gz") as members:
-        for count, member in enumerate(members):
-            total += member.size
-            if count >= MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
-                raise Refusal(
-                    TOO_LARGE, f"An archive may hold {MAX_MEMBERS} files and {MAX_UNPACKED_BYTES} bytes."
-                )
-            parts = check_path(member.name, "member")
-            if parts:
-                _write_member(members, member, fresh, parts)
+    for archive, member, parts in members_of(file, limit_bytes):
+        if parts:
+            _write_member(archive, member, fresh, parts)
 
 
 def _write_member(members: tarfile.TarFile, member: tarfile.TarInfo, fresh: str, parts: list[str]) -> None:
@@ -171,76 +213,3 @@ def _moves(fresh: str, target: str) -> Iterator[tuple[str, str]]:
             yield from _moves(source, place)
         else:
             yield source, place
-
-
-def _pack(work: str, patterns: list[str], output: int) -> None:
-    wanted = [check_path(pattern, "paths") for pattern in patterns]
-    seen: set[str] = set()
-    with os.fdopen(output, "wb") as file, gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3) as packed:
-        archive = tarfile.open(fileobj=cast("BinaryIO", packed), mode="w|")  # noqa: SIM115 - an error leaves it unfinished
-        for parts in wanted:
-            for name in _matches(work, [], parts):
-                _add(archive, work, name, seen)
-        archive.close()
-
-
-def _matches(work: str, above: list[str], pattern: list[str]) -> Iterator[str]:
-    """Yield what matches *pattern* below the directory *above*, never through a symbolic link."""
-    if not pattern:
-        yield "/".join(above) or "."
-        return
-    first, rest = pattern[0], pattern[1:]
-    if first == "**":
-        yield from _matches(work, above, rest)
-    for entry in sorted(os.scandir(os.path.join(work, *above)), key=lambda entry: entry.name):
-        inside = entry.is_dir(follow_symlinks=False)
-        if first == "**":
-            if inside:
-                yield from _matches(work, [*above, entry.name], pattern)
-        elif fnmatch.fnmatchcase(entry.name, first) and (inside or not rest):
-            yield from _matches(work, [*above, entry.name], rest)
-
-
-def _add(archive: tarfile.TarFile, work: str, name: str, seen: set[str]) -> None:
-    """Add *name* and what lies below it; links that lead out, sockets and devices are left out."""
-    if name in seen:
-        return
-    seen.add(name)
-    path = os.path.join(work, name)
-    status = os.lstat(path)
-    if stat.S_ISDIR(status.st_mode):
-        if name != ".":
-            archive.add(path, name, recursive=False)
-        for child in sorted(os.listdir(path)):
-            _add(archive, work, child if name == "." else f"{name}/{child}", seen)
-    elif stat.S_ISLNK(status.st_mode):
-        inside = os.path.realpath(path).startswith(os.path.realpath(work) + "/")
-        if inside and not os.readlink(path).startswith("/"):
-            archive.add(path, name, recursive=False)
-    elif stat.S_ISREG(status.st_mode):
-        _add_file(archive, path, name)
-
-
-def _add_file(archive: tarfile.TarFile, path: str, name: str) -> None:
-    """Add a file as it is now: one that grows meanwhile is cut at its size, one that shrinks is filled with zeros."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(handle, "rb") as file:
-        member = archive.gettarinfo(name, arcname=name, fileobj=file)
-        member.type = tarfile.REGTYPE  # a second name of a file carries its content too
-        member.linkname = ""
-        member.size = os.fstat(handle).st_size
-        archive.addfile(member, cast("BinaryIO", _Padded(file, member.size)))
-
-
-class _Padded:
-    """Reads exactly *size* bytes from a file, with zeros where it has become shorter."""
-
-    def __init__(self, file: Any, size: int) -> None:
-        self._file = file
-        self._left = size
-
-    def read(self, size: int) -> bytes:
-        size = min(size, self._left)
-        data: bytes = self._file.read(size)
-        self._left -= size
-        return data + b"\0" * (size - len(data))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ContextManager
 
-from yunhe.agent.files.archives import check_path
+from yunhe.agent.files.members import check_path
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.handles import read_all
 from yunhe.agent.protocol.refusals import CONFLICT, DISK_FULL, Refusal, refusal_of
@@ -51,9 +52,15 @@ class FileTransfers(ABC):
         run, uid = self.owner(call.body["allocation_id"])
         for pattern in call.body["paths"]:
             check_path(pattern, "paths")
+        with self.limits_of(run.id) as limits:
+            await self._send_packed(
+                call, {"uid": uid, "work": run.work, "paths": call.body["paths"], **limits}
+            )
+        await call.answer({})
+
+    async def _send_packed(self, call: Call, order: dict[str, Any]) -> None:
         status_reader, status_writer = os.pipe()
         data_reader, data_writer = os.pipe()
-        order = {"uid": uid, "work": run.work, "paths": call.body["paths"]}
         try:
             try:
                 self.spawn("pack", order, [data_writer, status_writer])
@@ -65,7 +72,6 @@ class FileTransfers(ABC):
         finally:
             os.close(data_reader)
             os.close(status_reader)
-        await call.answer({})
 
     @abstractmethod
     async def wants(self, body: dict[str, Any]) -> bool:
@@ -87,12 +93,16 @@ class FileTransfers(ABC):
     def spawn(self, job: str, order: dict[str, Any], handles: list[int]) -> None:
         """Start a job of ``archives`` in a process of its own."""
 
-    def begin_unpacking(self, run: Run, uid: int, path: str, archive: str) -> int:
+    def limits_of(self, allocation_id: str) -> ContextManager[dict[str, Any]]:
+        """Hold what confines a process that handles files of an allocation; nothing where somebody else does."""
+        return contextlib.nullcontext({})
+
+    def begin_unpacking(self, order: dict[str, Any], archive: str) -> int:
         """Start the process that unpacks *archive*; return the handle on which its answer will come."""
         reader, writer = os.pipe()
         try:
             with open(archive, "rb") as file:
-                self.spawn("unpack", {"uid": uid, "work": run.work, "path": path}, [file.fileno(), writer])
+                self.spawn("unpack", order, [file.fileno(), writer])
         finally:
             os.close(writer)
         return reader

@@ -8,11 +8,10 @@ import re
 import signal
 import time
 
-from yunhe.agent.runs.processes import signal_all
+from yunhe.agent.runs.processes import most_processes, signal_all
 
 REQUIRED = ("cpu", "cpuacct", "memory", "freezer")
 PERIOD_US = 100_000
-MAX_PROCESSES = 4096
 _UNLIMITED = -1
 _RESIDENT = re.compile(r"^total_(?:rss|mapped_file) (\d+)$", re.MULTILINE)
 
@@ -39,7 +38,7 @@ class GroupV1:
             os.makedirs(path, exist_ok=True)
         self._inherit_cpuset()
         if "pids" in self._paths:
-            self._write("pids", "pids.max", MAX_PROCESSES)
+            self._write("pids", "pids.max", most_processes())
         self.set_cpu(cpu_millis)
         self.set_memory(memory_mib)
 
@@ -65,13 +64,24 @@ class GroupV1:
             return []
 
     def kill(self) -> None:
-        """Freeze, so that nothing can fork away, kill all, thaw; until none is left."""
+        """Freeze, so that nothing can fork away, kill all, thaw; until none is left.
+
+        What waits for its share of the CPU can neither be frozen nor end, so the quota is lifted first.
+        """
+        if self.processes():
+            self._write("cpu", "cpu.cfs_quota_us", _UNLIMITED)
+            if "pids" in self._paths:
+                self._write("pids", "pids.max", 0)
         until = time.monotonic() + 10.0
         while self.processes() and time.monotonic() < until:
             self._freeze_for(0.2)
             signal_all(self.processes(), signal.SIGKILL)
             self.thaw()
             time.sleep(0.005)
+
+    def is_crowded(self) -> bool:
+        """Return whether the members are half as many as there may be."""
+        return len(self.processes()) > most_processes() // 2
 
     def _freeze_for(self, wait_s: float) -> None:
         self._write("freezer", "freezer.state", "FROZEN")

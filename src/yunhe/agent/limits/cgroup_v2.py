@@ -7,11 +7,10 @@ import os
 import signal
 import time
 
-from yunhe.agent.runs.processes import signal_all
+from yunhe.agent.runs.processes import most_processes, signal_all
 
 REQUIRED = ("cpu", "memory")
 PERIOD_US = 100_000
-MAX_PROCESSES = 4096
 
 
 def open_subtree(mount: str, name: str) -> bool:
@@ -38,7 +37,7 @@ class GroupV2:
         """Make the group with its limits."""
         os.makedirs(self._path, exist_ok=True)
         if os.path.exists(f"{self._path}/pids.max"):
-            self._write("pids.max", MAX_PROCESSES)
+            self._write("pids.max", most_processes())
         self.set_cpu(cpu_millis)
         self.set_memory(memory_mib)
 
@@ -54,7 +53,14 @@ class GroupV2:
             return []
 
     def kill(self) -> None:
-        """Kill all members in one step where the kernel can (5.14 or newer), else frozen and one by one."""
+        """Kill all members in one step where the kernel can (5.14 or newer), else frozen and one by one.
+
+        What waits for its share of the CPU can neither be frozen nor end, so the quota is lifted first.
+        """
+        if self.processes():
+            for name, value in (("cpu.max", f"max {PERIOD_US}"), ("pids.max", "0")):
+                if os.path.exists(f"{self._path}/{name}"):
+                    self._write(name, value)
         until = time.monotonic() + 10.0
         while self.processes() and time.monotonic() < until:
             try:
@@ -64,6 +70,10 @@ class GroupV2:
                 signal_all(self.processes(), signal.SIGKILL)
                 self.thaw()
             time.sleep(0.005)
+
+    def is_crowded(self) -> bool:
+        """Return whether the members are half as many as there may be."""
+        return len(self.processes()) > most_processes() // 2
 
     def _freeze_for(self, wait_s: float) -> None:
         self._write("cgroup.freeze", 1)

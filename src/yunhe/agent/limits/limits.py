@@ -32,6 +32,10 @@ class LimitGroup(Protocol):
         """Kill every member; none can escape by forking."""
         ...
 
+    def is_crowded(self) -> bool:
+        """Return whether the members are so many that asking each to end would take too long."""
+        ...
+
     def freeze(self) -> None:
         """Stop every member where it stands."""
         ...

@@ -8,7 +8,7 @@ import signal
 import time
 
 from yunhe.agent.protocol.refusals import UNSUPPORTED, Refusal
-from yunhe.agent.runs.processes import descendants, read_stat, resident_kib, signal_all
+from yunhe.agent.runs.processes import descendants, most_processes, read_stat, resident_kib, signal_all
 
 MARK = "YUNHE_ALLOCATION_ID"
 NICENESS = 5
@@ -57,6 +57,10 @@ class Ungrouped:
                 return
             signal_all(left, signal.SIGKILL)
             time.sleep(0.01)
+
+    def is_crowded(self) -> bool:
+        """Return whether the members are half as many as a group could have."""
+        return len(self.processes()) > most_processes() // 2
 
     def freeze(self) -> None:
         """Refuse: there is no freezer."""

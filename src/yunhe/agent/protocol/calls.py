@@ -38,8 +38,10 @@ class Call:
             self._granted -= 1
             self._input.put_nowait(frame.payload)
         elif "window" in header:
-            rows, columns = header["window"]
-            self.on_window(_whole(rows, "window"), _whole(columns, "window"))
+            size = header["window"]
+            if not isinstance(size, list) or len(size) != 2:
+                raise Refusal(INVALID, "window must be rows and columns.")
+            self.on_window(_whole(size[0], "window", 65_535), _whole(size[1], "window", 65_535))
 
     async def answer(self, body: dict[str, Any]) -> None:
         """Send the answer; nothing follows it."""
@@ -71,8 +73,8 @@ class Call:
         return await self._input.get()
 
 
-def _whole(value: Any, field: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 1_000_000:
+def _whole(value: Any, field: str, most: int = 1_000_000) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise Refusal(
             INVALID, f"{field} must be a whole number.", fields=[{"field": field, "problem": "is not one"}]
         )

@@ -12,6 +12,7 @@ Check = Callable[[Any, str, "list[dict[str, str]]"], None]
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IMAGE = r"([A-Za-z0-9][A-Za-z0-9./:@_-]*)?"
+_EGRESS = r"\d{1,3}(\.\d{1,3}){3}(/\d{1,2})?(:\d{1,5}(-\d{1,5})?)?"
 _MOST = 2**53
 
 
@@ -125,6 +126,7 @@ RESOURCES = record(
         "accelerators": many(ACCELERATOR, 64),
     },
 )
+EGRESS = text(_EGRESS, 40, "must be a block of IPv4 addresses, with :PORT or :FIRST-LAST if wanted")
 STEP = record({"name": text(longest=200), "script": text()})
 _COMMANDED: dict[str, Check] = {"allocation_id": NAME, "token": TOKEN}
 
@@ -149,6 +151,9 @@ SHAPES: dict[str, Check] = {
             "log_limit_bytes": integer(16 * 1024),
             "disk_limit_bytes": nothing_or(integer()),
             "expires_ms": nothing_or(integer()),
+            "privileged": flag,
+            "network": text("(none|host)?", says="must be none or host, or left out"),
+            "egress": many(many(EGRESS, 200), 4),
         },
     ),
     "stop": record(_COMMANDED, {"grace_s": number(0, 86_400)}),
@@ -167,7 +172,8 @@ SHAPES: dict[str, Check] = {
             "path": text(longest=4096),
             "digest": text(r"[0-9a-f]{64}"),
             "size_bytes": integer(0, 2**40),
-        }
+        },
+        {"resources": RESOURCES},
     ),
     "get_archive": record({"allocation_id": NAME, "paths": many(text(longest=4096), 1000)}),
     "exec": record(

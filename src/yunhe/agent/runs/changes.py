@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-MOST_GONE = 10_000
-"""How many forgotten allocations are remembered; an observer that is farther behind is told everything."""
+GONE_KEPT = 1000
+"""How many forgotten allocations are remembered, or as many as there are that are known.
+
+An observer that is farther behind is told everything, which is then no more than what is gone.
+"""
 
 
 class ChangeLog:
@@ -28,7 +31,7 @@ class ChangeLog:
         self._changed.pop(name, None)
         self._gone.pop(name, None)
         self._gone[name] = self.version
-        if len(self._gone) > MOST_GONE:
+        while len(self._gone) > max(GONE_KEPT, len(self._changed)):
             self._complete_after = self._gone.pop(next(iter(self._gone)))
 
     def after(self, version: int) -> tuple[list[str], list[str]] | None:

@@ -2,12 +2,14 @@
 
 ``claim.json``    the order, without scripts and secrets; made by exclusive create, before anything runs
 ``start.json``    the wrapper's identity; made by exclusive create, before the first step is executed
+``first.json``    the first process of its namespaces, where it has any
 ``stop.json``     the wish to end it; ``exit.json`` how it ended, both written whole or not at all
                   (on a host, room for these is reserved with the claim, and they are written in place)
 ``owner.json``    whose it is, where files came before the claim; ``uploads.json`` which archives are in place
 ``reaped``        counters of what the wrapper has reaped; ``samples`` the agent's one-second ring
 ``log/``          output in segments, each named by the offset of its first byte
 ``steps/``        the scripts; ``tmp/`` and ``work/`` belong to the project's user, nobody else may enter
+``scratch/``      the task's own file system where it has one, from ``scratch.img``; see ``files.scratch``
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from yunhe.agent.durable import (
     sync_directory,
 )
 
-RESERVED = ("start.json", "stop.json", "exit.json", "step", "reaped")
+RESERVED = ("start.json", "first.json", "stop.json", "exit.json", "step", "reaped")
 """What must be written after the claim, whatever the disk is like then."""
+OWN = ("work", "tmp")
+"""The directories that belong to the project's user."""
 
 
 class Run:
@@ -54,6 +58,11 @@ class Run:
         """Return the directory of the log's segments."""
         return self.at("log")
 
+    @property
+    def scratch(self) -> str:
+        """Return where the task's own file system is mounted, if it has one."""
+        return self.at("scratch")
+
     def exists(self) -> bool:
         """Return whether the directory is there."""
         return os.path.isdir(self.path)
@@ -63,12 +72,15 @@ class Run:
         for name, mode in (("", 0o711), ("log", 0o700), ("steps", 0o711)):
             os.makedirs(self.at(name), exist_ok=True)
             os.chmod(self.at(name), mode)
-        for name in ("work", "tmp"):
-            os.makedirs(self.at(name), mode=0o700, exist_ok=True)
-            if os.geteuid() == 0:
-                os.chown(self.at(name), uid, uid)
-            os.chmod(self.at(name), 0o700)
+        for name in OWN:
+            _make_private(self.at(name), uid)
         sync_directory(os.path.dirname(self.path))
+
+    def make_scratch(self, uid: int) -> None:
+        """Make the directories of the task's own file system; making them again changes nothing."""
+        os.chmod(self.scratch, 0o711)
+        for name in OWN:
+            _make_private(os.path.join(self.scratch, name), uid)
 
     def reserve(self, **sizes: int) -> None:
         """Reserve the room of every record that follows the claim, and of the files in *sizes*; idempotent."""
@@ -138,6 +150,14 @@ class Run:
         if self.exists():
             os.rename(self.path, gone)
         return gone
+
+
+def _make_private(path: str, uid: int) -> None:
+    """Make a directory that only *uid* may enter."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(path, uid, uid)
+    os.chmod(path, 0o700)
 
 
 def _fitting(value: dict[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ import json
 import os
 import time
 import zlib
-from typing import Any
+from typing import Any, BinaryIO, Callable, Iterable
 
 from yunhe.agent.durable import reserve, sync_directory, write_whole
 
@@ -19,39 +19,39 @@ _RESERVE_STEP_BYTES = 64 * 1024
 class Journal:
     """A file of JSON objects, one per line."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, take: Callable[[dict[str, Any]], None]) -> None:
+        """Give every entry that is there to *take*, one after the other: they are many and are not held here."""
         self._path = path
         self.notice = ""
         """What the operator should hear of, if the file was damaged."""
         self._end = 0
-        self.entries = self._load()
+        self.lines = 0
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                self._load(file, take)
         self._file = self._open()
-        self.lines = len(self.entries)
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _load(self) -> list[dict[str, Any]]:
-        try:
-            with open(self._path, "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        entries: list[dict[str, Any]] = []
-        for line in data.rstrip(b"\0").splitlines(keepends=True):
+    def _load(self, file: BinaryIO, take: Callable[[dict[str, Any]], None]) -> None:
+        for line in file:
             entry = _decode(line)
             if entry is None:
-                self._quarantine(data[self._end :].strip(b"\0"), self._end)
-                break
-            entries.append(entry)
+                file.seek(self._end)
+                tail = file.read().strip(b"\0")
+                if tail:
+                    self._quarantine(tail, self._end)
+                return
+            take(entry)
             self._end += len(line)
-        return entries
+            self.lines += 1
 
     def _quarantine(self, tail: bytes, good: int) -> None:
         aside = f"{self._path}.quarantine-{time.time_ns()}"
         went = f"were set aside in {os.path.basename(aside)}"
         try:
-            _write_file(aside, tail)
+            _write_file(aside, [tail])
         except OSError as fault:
             went = f"were dropped, since they could not be set aside ({fault.strerror})"
         os.truncate(self._path, good)
@@ -79,29 +79,31 @@ class Journal:
         self._end += len(line)
         self.lines += 1
 
-    def rewrite(self, entries: list[dict[str, Any]]) -> None:
-        """Replace the whole file, durably and all at once."""
+    def rewrite(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Replace the whole file, durably and all at once; only one line is held in memory."""
         fresh = f"{self._path}.new"
-        data = b"".join(_encode(entry) for entry in entries)
-        _write_file(fresh, data)
+        lines, size_bytes = _write_file(fresh, map(_encode, entries))
         os.replace(fresh, self._path)
         sync_directory(os.path.dirname(self._path))
         os.close(self._file)
-        self._file, self._end = self._open(), len(data)
-        self.lines = len(entries)
+        self._file, self._end = self._open(), size_bytes
+        self.lines = lines
 
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._file)
 
 
-def _write_file(path: str, data: bytes) -> None:
-    """Write a new file, durably; leave nothing of it where that fails."""
+def _write_file(path: str, pieces: Iterable[bytes]) -> tuple[int, int]:
+    """Write a new file, durably; leave nothing of it where that fails. Return how many pieces and bytes it has."""
+    count = 0
     try:
         with open(path, "wb") as file:
-            file.write(data)
+            for count, piece in enumerate(pieces, 1):  # noqa: B007 - the last number is their count
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
+            return count, file.tell()
     except OSError:
         if os.path.exists(path):
             os.unlink(path)

@@ -11,13 +11,13 @@ SEGMENTS = 8
 class LogWriter:
     """Appends to the newest segment and keeps the whole below its limit."""
 
-    def __init__(self, directory: str, limit_bytes: int) -> None:
+    def __init__(self, directory: str, limit_bytes: int, offset: int = 0) -> None:
         self._directory = directory
         self._segment_bytes = max(SMALLEST_SEGMENT_BYTES, limit_bytes // SEGMENTS)
         self._most = max(1, limit_bytes // self._segment_bytes)
         self._file: int | None = None
-        self._start = 0
-        self.offset = 0
+        self._start = offset
+        self.offset = offset
         """Bytes of output so far, kept or not."""
 
     def write(self, data: bytes) -> None:
@@ -30,8 +30,8 @@ class LogWriter:
             try:
                 written = os.write(self._file if self._file is not None else -1, view[:room])
             except OSError:
+                self._give_up_segment()
                 self.offset += len(view)
-                self.close()
                 return
             self.offset += written
             view = view[written:]
@@ -39,13 +39,30 @@ class LogWriter:
     def _rotate(self) -> None:
         self.close()
         self._start = self.offset
-        path = os.path.join(self._directory, f"{self._start:020d}")
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = os.open(
+                self._path(self._start), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
         except OSError:
             self._file = None
-        for start in segments(self._directory)[: -self._most]:
-            os.unlink(os.path.join(self._directory, f"{start:020d}"))
+        self._drop_oldest()
+
+    def _give_up_segment(self) -> None:
+        """Go on in a new segment after a gap; one that holds nothing is not kept, as it would count as one."""
+        if self._file is not None and self.offset == self._start:
+            os.unlink(self._path(self._start))
+        self.close()
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest segments beyond the limit; those that a full disk cut short count by what they hold."""
+        starts = segments(self._directory)
+        sizes = [os.stat(self._path(start)).st_size for start in starts]
+        while len(starts) > self._most and sum(sizes) > (self._most - 1) * self._segment_bytes:
+            os.unlink(self._path(starts.pop(0)))
+            sizes.pop(0)
+
+    def _path(self, start: int) -> str:
+        return os.path.join(self._directory, f"{start:020d}")
 
     def close(self) -> None:
         """Close the newest segment."""

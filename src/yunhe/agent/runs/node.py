@@ -13,18 +13,19 @@ from typing import Any, Callable, Generator, NamedTuple
 from yunhe.agent.daemon.machine import DeclaredMachine, Machine
 from yunhe.agent.daemon.spawner import Spawner
 from yunhe.agent.failpoints import reach
-from yunhe.agent.limits.limits import LimitGroup, agent_name, find_backend
+from yunhe.agent.files import scratch
+from yunhe.agent.limits.limits import LimitGroup, find_backend
 from yunhe.agent.protocol.refusals import BUSY, CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import environment_of
 from yunhe.agent.runs.fitness import Fitness
-from yunhe.agent.runs.journal import Journal
 from yunhe.agent.runs.meters import SAMPLES_BYTES
 from yunhe.agent.runs.processes import Identity, is_alive
 from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, STARTING, Allocation, Register
 from yunhe.agent.runs.spool import Spool
 from yunhe.agent.runs.users import Users
+from yunhe.agent.runtimes.interface import HostOptions
 from yunhe.agent.runtimes.table import Runtimes
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START, clock_ms
 
@@ -37,6 +38,9 @@ NEVER = {
 }
 """What no agent of this version can do, and why."""
 DEFAULT_LOG_BYTES = 64 * 1024 * 1024
+TRANSFER_CPU_MILLIS = 500
+TRANSFER_MEMORY_MIB = 64
+"""What a process that handles an archive has at least, while no task runs beside it."""
 
 
 class AgentSettings(NamedTuple):
@@ -46,6 +50,7 @@ class AgentSettings(NamedTuple):
     declared: DeclaredMachine
     first_uid: int
     uid_count: int
+    options: HostOptions
 
 
 class AgentNode:
@@ -64,18 +69,22 @@ class AgentNode:
         ):
             os.makedirs(path, exist_ok=True)
             os.chmod(path, mode)
-        journal = Journal(os.path.join(self.root, "journal"))
         self.spool = Spool(os.path.join(self.root, "usage"))
         self.users = Users(os.path.join(self.root, "users.json"), settings.first_uid, settings.uid_count)
-        self.register = Register(journal, self.runs)
-        self.notices = [notice for notice in (journal.notice, self.spool.notice, self.users.notice) if notice]
+        self.register = Register(os.path.join(self.root, "journal"), self.runs)
+        kept = (self.register, self.spool, self.users)
+        self.notices = [one.notice for one in kept if one.notice]
         self.keeper = find_backend(self.root)
-        self.runtimes = Runtimes(agent_name(self.root))
+        self.runtimes = Runtimes(self.root, settings.options)
         self.fitness = Fitness(self.root, self.trash)
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
+        self.has_scratch = not scratch.unusable()
+        """Whether each allocation gets a file system of its own."""
         self.busy: set[str] = set()
         """Allocations into which an archive is being unpacked."""
+        self._transfers: dict[str, int] = {}
+        """How many processes that handle archives are in the group of each allocation."""
         # Versions of an earlier life must not be met again: an observer would wait for what has already happened.
         self.changes = ChangeLog(time.time_ns() // 1_000_000)
         with self.told_of("The journal's reserve"):
@@ -88,6 +97,37 @@ class AgentNode:
     def group(self, allocation: Allocation) -> LimitGroup:
         """Return the processes of *allocation*."""
         return self.keeper.group(allocation.id, ancestor=int(allocation.start.get("pid", 0)))
+
+    def join_transfer(self, allocation: Allocation, resources: dict[str, Any]) -> dict[str, Any]:
+        """Return what a process that handles an archive must join; ``leave_transfer`` follows.
+
+        It is the allocation's group; beside a paused one, which would not let it run, there is another.
+        """
+        paused = allocation.phase == PAUSED
+        name = f"{allocation.id}.paused" if paused else allocation.id
+        if paused or allocation.phase != RUNNING:
+            cpu_millis, memory_mib = resources.get("cpu_millis", 0), resources.get("memory_mib", 0)
+            self.keeper.group(name).create(
+                max(cpu_millis, TRANSFER_CPU_MILLIS), max(memory_mib, TRANSFER_MEMORY_MIB)
+            )
+        self._transfers[name] = self._transfers.get(name, 0) + 1
+        return {"name": name, **self.keeper.as_body()}
+
+    def leave_transfer(self, name: str) -> None:
+        """Count that a process that handled an archive is gone, or is to go."""
+        self._transfers[name] -= 1
+        if self._transfers[name]:
+            return
+        del self._transfers[name]
+        allocation = self.register.allocations.get(name)
+        if allocation is None or allocation.phase not in LIVE:
+            self.keeper.group(name).kill()
+            self.leave_group(name)
+
+    def leave_group(self, name: str) -> None:
+        """Remove the group of an allocation without processes, unless an archive of it is being handled."""
+        if name not in self._transfers:
+            self.keeper.group(name).remove()
 
     def changed(self, name: str) -> None:
         """Let every observer look at an allocation again, or see that it is gone."""
@@ -111,6 +151,7 @@ class AgentNode:
             return
         _check_in_time(body)
         self._admit(body, allocation)
+        body["confinement"] = self.runtimes.confinement(body, self.machine.total())
         allocation = self._claim(body, allocation)
         self._start(allocation, body)
         self.changed(name)
@@ -126,7 +167,7 @@ class AgentNode:
                 fields=[{"field": "node_id", "problem": "is another node", "value": body["node_id"]}],
             )
         self._check_fits(body["resources"])
-        unusable = self.runtimes.of(body).reason
+        unusable = self.runtimes.of(body).reason or self.runtimes.network.refusal(body)
         if unusable:
             raise Refusal(UNSUPPORTED, unusable)
         if allocation is None:
@@ -168,6 +209,7 @@ class AgentNode:
         allocation.token = body["token"]
         allocation.claimed = True
         allocation.resources = body["resources"]
+        allocation.link = link_of(body)
         allocation.phase = STARTING
         self.register.allocations[run.id] = allocation
         try:
@@ -177,7 +219,7 @@ class AgentNode:
         return allocation
 
     def _start(self, allocation: Allocation, body: dict[str, Any]) -> None:
-        runtime = self.runtimes.of(body)
+        disk_bytes = self.machine.disk_limit_bytes(body.get("disk_limit_bytes"))
         order = {
             "root": self.root,
             "runs": self.runs,
@@ -190,9 +232,10 @@ class AgentNode:
             "environment": environment_of(allocation.run, body, body.get("secrets", {})),
             "timeout_s": body.get("timeout_s"),
             "log_limit_bytes": body.get("log_limit_bytes", DEFAULT_LOG_BYTES),
-            "disk_limit_bytes": body.get("disk_limit_bytes"),
+            "disk_limit_bytes": disk_bytes,
+            "scratch": self.has_scratch and scratch.is_meant_for(allocation.run, disk_bytes),
             "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),
-            "runtime": {"name": runtime.name, **runtime.order(body, self.machine.total())},
+            "runtime": {"name": self.runtimes.of(body).name, **body["confinement"]},
         }
         reach("before-spawn")
         try:
@@ -260,9 +303,12 @@ class AgentNode:
         reach("before-stop-record")
         if allocation is None:
             self.register.mark(name, token)
+            if name in self.busy:
+                self.keeper.group(name).kill()  # who unpacks into it
         elif allocation.phase == PREPARING:
             allocation.stopped, allocation.phase, allocation.token = True, EXITED, token
             self.register.save(allocation)
+            self.keeper.group(name).kill()  # who unpacks into it
         elif allocation.phase in LIVE:
             self._take_over(allocation, token)
             wish = {"grace_s": body.get("grace_s", 10.0), "token": token, "at": time.time()}
@@ -295,7 +341,8 @@ class AgentNode:
             if allocation.meter is not None:
                 allocation.meter.close()
                 allocation.meter = None
-            self.keeper.group(name).remove()
+            self.keeper.group(name).kill()  # who packs of it
+            self.leave_group(name)
         self.on_trash(Run(self.runs, name).remove(self.trash))
         self.changed(name)
 
@@ -388,6 +435,11 @@ def identity_of(start: dict[str, Any]) -> Identity | None:
     if "pid" not in start:
         return None
     return Identity(start["pid"], start["start_ticks"], start["boot_id"])
+
+
+def link_of(claim: dict[str, Any]) -> str:
+    """Return the link by which the task of a claim is metered; empty where it has none."""
+    return claim.get("confinement", {}).get("network", {}).get("link", [""])[0]
 
 
 def _check_in_time(body: dict[str, Any]) -> None:

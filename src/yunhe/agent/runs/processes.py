@@ -36,6 +36,13 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+@functools.lru_cache(maxsize=1)
+def most_processes() -> int:
+    """Return how many processes one task may have: a small part of those that the kernel has numbers for."""
+    with open("/proc/sys/kernel/pid_max") as file:
+        return min(4096, max(256, int(file.read()) // 32))
+
+
 def read_stat(pid: int) -> Stat | None:
     """Return the state of *pid*, or None if there is no such process."""
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
+from itertools import islice
+from typing import Any, Iterator
 
 from yunhe.agent.protocol.refusals import CONFLICT, FENCED, NOT_FOUND, Refusal
 from yunhe.agent.runs.directory import Run
@@ -21,6 +22,9 @@ LIVE = (STARTING, RUNNING, PAUSED)
 
 MAX_MARKS = 20_000
 MARK_AGE_S = 30 * 86_400.0
+"""How many marks are kept, the newest, and for how long: an order that comes later than that is not known as old."""
+_MARKED_EVERY_S = 60.0
+_SHARED = 64
 _COMPACT_AFTER = 2000
 _LINE_BYTES = 512
 _LINES_AHEAD = 64
@@ -48,6 +52,9 @@ class Allocation:
         self.wrapper_pid = 0
         self.meter: Meter | None = None
         self.totals: dict[str, int] = {}
+        self.link = ""
+        """Its link to the host's network, whose bytes are counted."""
+        self.carried: dict[str, int] = {}
 
     @property
     def id(self) -> str:
@@ -72,20 +79,20 @@ class Allocation:
 class Register:
     """Every allocation and mark, backed by the journal."""
 
-    def __init__(self, journal: Journal, runs: str) -> None:
-        self._journal = journal
+    def __init__(self, path: str, runs: str) -> None:
         self._runs = runs
         self.allocations: dict[str, Allocation] = {}
         self.marks: dict[str, tuple[int, float]] = {}
-        for entry in journal.entries:
-            self._replay(entry)
-        journal.entries = []
+        """Token and minute of each, oldest first."""
+        self._shared: dict[tuple[int, float], tuple[int, float]] = {}
+        self._journal = Journal(path, self._replay)
+        self.notice = self._journal.notice
+        self._forget_marks()
 
     def _replay(self, entry: dict[str, Any]) -> None:
         name = entry["id"]
         if "mark" in entry:
-            self.allocations.pop(name, None)
-            self.marks[name] = (entry["mark"], entry["at"])
+            self._keep_mark(name, entry["mark"], entry["at"])
             return
         allocation = Allocation(Run(self._runs, name), entry["token"], entry["project"], entry["uid"])
         allocation.claimed = entry["claimed"]
@@ -133,21 +140,39 @@ class Register:
             return
         at = time.time()
         self._journal.append({"id": name, "mark": token, "at": at})
-        self.allocations.pop(name, None)
-        self.marks[name] = (token, at)
-        if len(self.marks) > MAX_MARKS:
-            del self.marks[next(iter(self.marks))]
+        self._keep_mark(name, token, at)
+        oldest = next(iter(self.marks))
+        if len(self.marks) > MAX_MARKS or self.marks[oldest][1] < at - MARK_AGE_S:
+            del self.marks[oldest]
         self._compact()
+
+    def _keep_mark(self, name: str, token: int, at: float) -> None:
+        """Hold the mark as the newest; those of one minute and token share what is held of them."""
+        if len(self._shared) > _SHARED:
+            self._shared.clear()
+        mark = (token, at // _MARKED_EVERY_S * _MARKED_EVERY_S)
+        self.allocations.pop(name, None)
+        self.marks.pop(name, None)
+        self.marks[name] = self._shared.setdefault(mark, mark)
+
+    def _forget_marks(self) -> None:
+        oldest, extra = time.time() - MARK_AGE_S, max(0, len(self.marks) - MAX_MARKS)
+        newest = islice(self.marks.items(), extra, None)
+        self.marks = {name: mark for name, mark in newest if mark[1] > oldest}
 
     def _compact(self) -> None:
         if self._journal.lines < 2 * (len(self.allocations) + len(self.marks)) + _COMPACT_AFTER:
             return
-        oldest = time.time() - MARK_AGE_S
-        self.marks = {name: mark for name, mark in self.marks.items() if mark[1] > oldest}
-        marks = [{"id": name, "mark": token, "at": at} for name, (token, at) in self.marks.items()]
+        self._forget_marks()
         with contextlib.suppress(OSError):  # there is room for it another time
-            self._journal.rewrite(marks + [allocation.as_entry() for allocation in self.allocations.values()])
+            self._journal.rewrite(self._entries())
             self.reserve()
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        for name, (token, at) in self.marks.items():
+            yield {"id": name, "mark": token, "at": at}
+        for allocation in self.allocations.values():
+            yield allocation.as_entry()
 
     def close(self) -> None:
         """Let go of the journal."""

@@ -17,17 +17,17 @@ class Spool:
     """Numbered minutes; reading beyond a number acknowledges everything up to it."""
 
     def __init__(self, path: str) -> None:
-        self._journal = Journal(path)
-        self.notice = self._journal.notice
         self._minutes: deque[dict[str, Any]] = deque()
         self._next = 0
-        for entry in self._journal.entries:
-            self._next = max(self._next, int(entry.get("next", 0)), int(entry.get("seq", -1)) + 1)
-            if "minute" in entry:
-                self._minutes.append(entry)
-        self._journal.entries = []
+        self._journal = Journal(path, self._replay)
+        self.notice = self._journal.notice
         self.dropped = 0
         """Minutes lost because nobody fetched them in time."""
+
+    def _replay(self, entry: dict[str, Any]) -> None:
+        self._next = max(self._next, int(entry.get("next", 0)), int(entry.get("seq", -1)) + 1)
+        if "minute" in entry:
+            self._minutes.append(entry)
 
     def reserve(self, minutes: int) -> None:
         """Have room on the disk for so many minutes; raise ``OSError`` where there is none."""

@@ -28,6 +28,8 @@ class Users:
         self._first_uid = first_uid
         self._count = count
         self._uids: dict[str, int] = {}
+        self._proposed: dict[str, int] = {}
+        """What projects would get for which files are still coming."""
         self.notice = ""
         known = read_json(path)
         if known is not None:
@@ -61,7 +63,9 @@ class Users:
                 f"This node serves project {owner} only: its agent is not root and cannot keep projects apart.",
                 remedy="Run the agent as root, or use another pool for this project.",
             )
-        return self._free_uid(project) if self.per_project else os.geteuid()
+        if project not in self._proposed:
+            self._proposed[project] = self._free_uid(project) if self.per_project else os.geteuid()
+        return self._proposed[project]
 
     def settle(self, project: str, uid: int) -> None:
         """Give *uid* to *project*, durably, before anything of it is kept."""
@@ -77,7 +81,7 @@ class Users:
         """Return a number by hash, so that agents of one machine rarely meet, past those that are taken."""
         seed = hashlib.sha256(f"{self._path}\0{project}".encode()).digest()
         start = int.from_bytes(seed[:8], "big")
-        taken = set(self._uids.values()) | {entry.pw_uid for entry in pwd.getpwall()}
+        taken = {*self._uids.values(), *self._proposed.values()} | {entry.pw_uid for entry in pwd.getpwall()}
         for step in range(self._count):
             uid = self._first_uid + (start + step) % self._count
             if uid not in taken:
@@ -89,15 +93,21 @@ class Users:
         )
 
 
-def become(uid: int) -> None:
-    """Turn the calling process into an ordinary process of *uid* that can never gain privileges again."""
+def become(uid: int, *, for_good: bool = True) -> None:
+    """Turn the calling process into an ordinary process of *uid* that, *for_good*, never gains privileges again."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    _prctl(_PR_SET_NO_NEW_PRIVS)
+    if for_good:
+        give_up_privileges()
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def give_up_privileges() -> None:
+    """Let the calling process, and all it starts, never gain privileges again."""
+    _prctl(_PR_SET_NO_NEW_PRIVS)
 
 
 def adopt_orphans() -> None:
@@ -110,9 +120,14 @@ def end_with(parent: int) -> None:
 
     Who unpacks for an agent that is gone would do so beside whoever unpacks for the next one.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill the calling process when whoever started it ends; see to it that it has not yet."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int = 1) -> None:

@@ -10,9 +10,10 @@ from yunhe.agent.failpoints import reach
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import end_of_log
 from yunhe.agent.runs.meters import Meter, UsageSample, read_io, read_use
-from yunhe.agent.runs.node import AgentNode, identity_of
+from yunhe.agent.runs.node import AgentNode, identity_of, link_of
 from yunhe.agent.runs.processes import boot_id, is_alive
 from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, RUNNING, STARTING, UNKNOWN, Allocation
+from yunhe.agent.runtimes import network
 from yunhe.agent.runtimes.wrapper import clock_ms
 
 IO_EVERY_TICKS = 5
@@ -33,11 +34,9 @@ class RunWatch:
         node = self._node
         for name in sorted(os.listdir(node.runs)):
             if name in node.register.marks:
-                node.on_trash(Run(node.runs, name).remove(node.trash))
+                Run(node.runs, name).remove(node.trash)
             elif name not in node.register.allocations:
                 self._adopt(Run(node.runs, name))
-        for name in os.listdir(node.trash):
-            node.on_trash(os.path.join(node.trash, name))
         for name in os.listdir(node.incoming):
             os.unlink(os.path.join(node.incoming, name))
         folded = node.spool.folded()
@@ -50,13 +49,15 @@ class RunWatch:
                 with node.told_of(allocation.id):
                     self._resume_watching(allocation, folded.get(allocation.id, 0))
         self._remove_stray_groups()
+        for name in os.listdir(node.trash):
+            node.on_trash(os.path.join(node.trash, name))
 
     def _adopt(self, run: Run) -> None:
         """Take back an allocation that the journal has lost, from its own directory."""
         claim = run.record("claim")
         owner = claim or run.record("owner")
         if owner is None:
-            self._node.on_trash(run.remove(self._node.trash))  # a crash before anything was promised
+            run.remove(self._node.trash)  # a crash before anything was promised
             return
         allocation = Allocation(run, owner["token"], owner["project_id"], owner["uid"])
         allocation.claimed = claim is not None
@@ -72,6 +73,7 @@ class RunWatch:
             allocation.phase, allocation.detail = UNKNOWN, "its claim cannot be read"
             return
         allocation.phase = STARTING
+        allocation.link = link_of(claim)
         self._open_meter(allocation)
         if allocation.meter is not None:
             allocation.meter.mark(folded_ms)
@@ -110,6 +112,7 @@ class RunWatch:
     def tick(self) -> None:
         """Look at everything that lives, take a sample of it, and fold the minutes that are over."""
         self._ticks += 1
+        self._count_network()
         cpu_us = memory_kib = 0
         for allocation in list(self._node.register.allocations.values()):
             if allocation.phase not in LIVE:
@@ -124,6 +127,16 @@ class RunWatch:
         self._node.fitness.probe()
         if self._node.machine.free_disk_bytes() < LOW_DISK_BYTES:
             self._node.notice(f"Less than {LOW_DISK_BYTES >> 20} MiB are free where allocations live.")
+
+    def _count_network(self) -> None:
+        """Read what the links of all tasks have carried, at once."""
+        links = {
+            one.link: one
+            for one in self._node.register.allocations.values()
+            if one.link and one.phase in LIVE
+        }
+        for name, carried in (network.counters(set(links)) if links else {}).items():
+            links[name].carried = carried
 
     def _tick_one(self, allocation: Allocation) -> None:
         identity = identity_of(allocation.start)
@@ -211,7 +224,7 @@ class RunWatch:
             )
             meter.finish(final, ended.get("memory_peak_kib"))
         self._finish_metering(allocation)
-        self._node.keeper.group(allocation.id).remove()
+        self._node.leave_group(allocation.id)
 
     def _lose(self, allocation: Allocation) -> None:
         """Report what cannot be known; nothing of it may run on, since somebody may run it again."""
@@ -289,7 +302,7 @@ class RunWatch:
             "started_at": allocation.start.get("started_at"),
             "detail": allocation.detail,
             "resources": allocation.resources if allocation.claimed else None,
-            "meters": allocation.totals,
+            "meters": {**allocation.totals, **_carried(allocation)},
             "log_bytes": ended["log_bytes"] if "log_bytes" in ended else end_of_log(allocation.run.log),
         }
         if allocation.stopped:
@@ -297,3 +310,11 @@ class RunWatch:
         if ended:
             body.update(exit_code=ended["exit_code"], ending=ended["ending"], ended_at=ended["ended_at"])
         return body
+
+
+def _carried(allocation: Allocation) -> dict[str, int]:
+    """Return the bytes of the network as meters; nothing where they are not counted."""
+    if not allocation.link:
+        return {}
+    counted = {"received_bytes": 0, "sent_bytes": 0, **allocation.carried}
+    return {name: max(count, allocation.exit.get(name, 0)) for name, count in counted.items()}

@@ -15,7 +15,7 @@ from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import PATH
 from yunhe.agent.runs.processes import kill_descendants
-from yunhe.agent.runs.users import adopt_orphans, become
+from yunhe.agent.runs.users import adopt_orphans
 from yunhe.agent.runtimes.interface import Sandbox
 from yunhe.agent.runtimes.table import sandbox_of
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START, exit_code
@@ -69,7 +69,7 @@ def _become_command(order: dict[str, Any], sandbox: Sandbox, input_end: int, out
     os.dup2(output_end, 2)
     sandbox.enter()
     os.chdir(order["work"])
-    become(order["uid"])
+    sandbox.confine()
     _execute(order["argv"], sandbox.environment)
 
 

@@ -6,10 +6,14 @@ What a method does here is right for a runtime that makes nothing beyond the pro
 from __future__ import annotations
 
 import os
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.users import become
+from yunhe.agent.runtimes import seccomp
+from yunhe.agent.runtimes.guards import Guard, no_filter
+from yunhe.agent.runtimes.network import TaskNetwork
 
 RunHelper = Callable[["list[str]"], "tuple[int, str]"]
 """Runs a helper program outside the task's limits and bill; returns its exit code and the end of its output."""
@@ -17,6 +21,18 @@ RunHelper = Callable[["list[str]"], "tuple[int, str]"]
 
 class CalledOffError(Exception):
     """The task is to end, so the helper program was ended and its runtime need not be prepared."""
+
+
+class HostOptions(NamedTuple):
+    """What the pool's owner says of the host, for whatever runs tasks there."""
+
+    writable: tuple[str, ...] = ()
+    """Directories of the host that tasks see, and write where their owner and mode let them."""
+    forwarding: str = ""
+    """``on``: have the host forward packets of tasks; ``off``: tasks share the host's network."""
+
+
+NO_OPTIONS = HostOptions()
 
 
 class Runtime:
@@ -28,9 +44,10 @@ class Runtime:
     outlives = False
     """Whether what it makes may outlive its wrapper: ``leftovers`` finds it and ``remove`` removes it."""
 
-    def __init__(self, agent: str) -> None:
+    def __init__(self, agent: str, options: HostOptions = NO_OPTIONS) -> None:
         self.agent = agent
         """The name of the agent, for what it makes on a host that has several."""
+        self.options = options
         self.probed = True
         """Whether it is known if this runtime works here; ``probe`` finds out."""
         self.reason = ""
@@ -45,7 +62,12 @@ class Runtime:
 
     def order(self, body: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return what the sandbox of a task must be told beyond what every one is; *total* is what the host has."""
-        return {}
+        privileged = body.get("privileged", False)
+        return {"privileged": privileged, "filtered": not privileged and not no_filter()}
+
+    def guards(self) -> list[Guard]:
+        """Return what this runtime keeps between tasks, beyond what every one does, and what it cannot keep here."""
+        return []
 
     def kill(self, run: Run) -> None:
         """End what the lost wrapper of *run* may have left running outside the task's control group."""
@@ -68,6 +90,7 @@ class Sandbox:
         """What a step or command sees; final after ``prepare`` or ``attach``."""
         self.disk_paths: list[str] = []
         """What counts as the task's disk beyond the directories of its allocation."""
+        self.network = TaskNetwork(order["runtime"].get("network", {}))
 
     def prepare(self, group: LimitGroup, run_helper: RunHelper) -> None:
         """Make it for a task in *group*; raise ``OSError`` if that fails and ``CalledOffError`` if the task is to end."""
@@ -81,6 +104,12 @@ class Sandbox:
 
     def enter(self) -> None:
         """Leave the host's files for the task's; for a process that ``fork`` has made."""
+
+    def confine(self) -> None:
+        """Become the task's user, for whom the calls that no task needs are closed; nothing but execution may follow."""
+        become(self.order["uid"], for_good=not self.order["runtime"].get("privileged", False))
+        if self.order["runtime"].get("filtered", False):
+            seccomp.install()
 
     def kill(self) -> None:
         """End what this sandbox itself runs outside the task's control group."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
+from yunhe.agent.limits.limits import agent_name
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runtimes.container.runtime import ContainerRuntime
 from yunhe.agent.runtimes.container.sandbox import ContainerSandbox
-from yunhe.agent.runtimes.interface import Runtime, Sandbox
+from yunhe.agent.runtimes.guards import Guard, no_filter
+from yunhe.agent.runtimes.interface import NO_OPTIONS, HostOptions, Runtime, Sandbox
+from yunhe.agent.runtimes.network import TaskNetworks
 from yunhe.agent.runtimes.process.runtime import ProcessRuntime
 from yunhe.agent.runtimes.process.sandbox import ProcessSandbox
 
@@ -15,7 +18,7 @@ from yunhe.agent.runtimes.process.sandbox import ProcessSandbox
 class RuntimeEntry(NamedTuple):
     """One runtime."""
 
-    runtime: Callable[[str], Runtime]
+    runtime: Callable[[str, HostOptions], Runtime]
     """Makes it for the agent of this name."""
     sandbox: Callable[["dict[str, Any]", Run], Sandbox]
 
@@ -35,12 +38,18 @@ def sandbox_of(order: dict[str, Any], run: Run) -> Sandbox:
 class Runtimes:
     """The runtimes of this host."""
 
-    def __init__(self, agent: str) -> None:
-        self._all = [entry.runtime(agent) for entry in RUNTIMES.values()]
+    def __init__(self, root: str, options: HostOptions = NO_OPTIONS) -> None:
+        agent = agent_name(root)
+        self._all = [entry.runtime(agent, options) for entry in RUNTIMES.values()]
+        self.network = TaskNetworks(root, forwarding=options.forwarding)
 
     def of(self, body: dict[str, Any]) -> Runtime:
         """Return the runtime for the task of a launch body or claim."""
         return next(runtime for runtime in self._all if runtime.accepts(body))
+
+    def confinement(self, body: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        """Return what keeps the task of a launch body apart from the others and from the host."""
+        return {**self.of(body).order(body, total), "network": self.network.order(body)}
 
     def probe(self) -> None:
         """Find out which runtimes work here."""
@@ -50,6 +59,16 @@ class Runtimes:
     def missing_powers(self) -> dict[str, str]:
         """Return the powers of the runtimes that do not work here, each with the reason."""
         return {runtime.power: runtime.reason for runtime in self._all if runtime.reason}
+
+    def permits(self) -> list[str]:
+        """Return what tasks may ask for here beyond the usual, as far as it is for the host to say."""
+        return [] if self.network.missing else ["network"]
+
+    def guards(self) -> list[Guard]:
+        """Return what is kept between tasks here, and what cannot be."""
+        everywhere = [Guard("system call filter", no_filter()), Guard("no new privileges", "")]
+        everywhere.append(Guard("network of its own", self.network.missing))
+        return [*everywhere, *(guard for runtime in self._all for guard in runtime.guards())]
 
     def kill(self, run: Run) -> None:
         """End what the lost wrapper of *run* may have left running."""

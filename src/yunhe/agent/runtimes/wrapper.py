@@ -20,12 +20,14 @@ from typing import Any
 
 from yunhe.agent.durable import reserve
 from yunhe.agent.failpoints import reach
+from yunhe.agent.files import scratch
+from yunhe.agent.files.mounts import flush
 from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.logs import LogWriter
 from yunhe.agent.runs.processes import identify, signal_all
-from yunhe.agent.runs.users import become, end_with
+from yunhe.agent.runs.users import end_with
 from yunhe.agent.runtimes.interface import CalledOffError
+from yunhe.agent.runtimes.log_pump import LogPump
 from yunhe.agent.runtimes.table import sandbox_of
 
 COULD_NOT_START = 125
@@ -48,6 +50,11 @@ REAPED = struct.Struct("<QQQ")
 
 _GRACE_AFTER_LIMIT_S = 5.0
 _DISK_CHECK_S = 2.0
+_SCRATCH_CHECK_S = 0.5
+_FORKS_WITHIN_S = 1.0
+_TOO_MANY_NEW = 64
+"""A task that starts so many processes when it is asked to end does not mean to."""
+_LOW_DISK_BYTES = 256 * 1024 * 1024
 _BLOCK_BYTES = 512
 _RECORD_AGAIN_S = 1.0
 
@@ -60,10 +67,10 @@ class Wrapper:
         self._run = Run(order["runs"], order["allocation_id"])
         keeper = LimitsBackend(order["keeper"]["kind"], order["keeper"]["paths"])
         self._group = keeper.group(self._run.id, ancestor=os.getpid())
-        self._log = LogWriter(self._run.log, order["log_limit_bytes"])
-        self._log_end, self._task_end = os.pipe()
+        log_end, self._task_end = os.pipe()
+        self._log = LogPump(self._run.log, order["log_limit_bytes"], log_end, self._group)
         self._alarm_end, alarm = os.pipe()
-        for handle in (self._log_end, self._alarm_end, alarm):
+        for handle in (self._alarm_end, alarm):
             os.set_blocking(handle, False)
         signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
@@ -72,6 +79,9 @@ class Wrapper:
         self._status: int | None = None
         self._ending: str | None = None
         self._force_at: float | None = None
+        self._look_again_at: float | None = None
+        self._asked: set[int] = set()
+        """Who was asked to end."""
         self._deadline: float | None = None
         self._disk_check_at = time.monotonic() + _DISK_CHECK_S
         self._disk_paths = [self._run.work, self._run.at("tmp")]
@@ -98,7 +108,9 @@ class Wrapper:
             self._group.create(self._order["cpu_millis"], self._order["memory_mib"])
             self._obey_stop()
             if self._ending is None:
+                self._make_scratch()
                 self._sandbox.prepare(self._group, self._run_helper)
+                self._unbilled = self._reaped_counters()
                 self._disk_paths += self._sandbox.disk_paths
             step, code = self._run_steps()
         except CalledOffError:
@@ -109,6 +121,13 @@ class Wrapper:
                 self._ending = self._ending or "preempted"
         self._finish(step, code, detail)
         self._sandbox.clean_up()
+
+    def _make_scratch(self) -> None:
+        """Have the task's own file system, where this host gives it one; its making is not billed."""
+        if self._order.get("scratch"):
+            scratch.ensure(self._run, self._order["uid"], self._order["disk_limit_bytes"])
+            self._disk_paths = []
+        self._unbilled = self._reaped_counters()
 
     def _record_start(self) -> bool:
         me = identify(os.getpid())
@@ -207,33 +226,25 @@ class Wrapper:
         os.dup2(self._task_end, 2)
         self._sandbox.enter()
         os.chdir(self._run.work)
-        become(self._order["uid"])
-        path = self._run.step_path(number)
-        os.execve(*program_of(path), self._sandbox.environment)
+        self._sandbox.confine()
+        os.execve(*program_of(self._run.step_path(number)), self._sandbox.environment)
 
     def _turn(self) -> None:
         """Wait for output, a child, a signal or a deadline; deal with what came."""
         poll = select.poll()
-        poll.register(self._log_end, select.POLLIN)
+        if self._log.is_ours:
+            poll.register(self._log.source, select.POLLIN)
         poll.register(self._alarm_end, select.POLLIN)
         now = time.monotonic()
-        waits = [at - now for at in (self._deadline, self._force_at) if at is not None]
+        ends = (self._deadline, self._force_at, self._look_again_at)
+        waits = [at - now for at in ends if at is not None]
         if self._order["disk_limit_bytes"] is not None:
             waits.append(self._disk_check_at - now)
         poll.poll(max(0.0, min(waits)) * 1000 + 1 if waits else None)
-        self._pump()
+        self._log.pump()
         self._take_signals()
         self._reap()
         self._keep_limits()
-
-    def _pump(self) -> bool:
-        """Move what output there is into the log; return whether there was any."""
-        try:
-            data = os.read(self._log_end, 65536)
-        except BlockingIOError:
-            return False
-        self._log.write(data)
-        return bool(data)
 
     def _take_signals(self) -> None:
         try:
@@ -254,6 +265,7 @@ class Wrapper:
                 break
             if pid == 0:
                 break
+            self._log.note_end(pid)
             if pid == self._step_pid:
                 self._status = status
         self._publish()
@@ -276,16 +288,26 @@ class Wrapper:
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             self._begin_end("timed-out", _GRACE_AFTER_LIMIT_S)
+        if self._look_again_at is not None and now >= self._look_again_at:
+            self._look_again_at = None
+            if len(set(self._group.processes()) - self._asked) > _TOO_MANY_NEW:
+                self._force_at = now
         if self._force_at is not None and now >= self._force_at:
             self._force_at = None
             self._group.kill()
-        limit = self._order["disk_limit_bytes"]
-        if limit is not None and now >= self._disk_check_at:
-            used = sum(map(bytes_below, self._disk_paths))
+        if self._order["disk_limit_bytes"] is not None and now >= self._disk_check_at:
+            over = self._is_over_disk_limit()
             # A large tree takes long to count: spend at most a twentieth of the time on it.
-            self._disk_check_at = time.monotonic() + max(_DISK_CHECK_S, 20 * (time.monotonic() - now))
-            if used > limit:
+            pause_s = _DISK_CHECK_S if self._disk_paths else _SCRATCH_CHECK_S
+            self._disk_check_at = time.monotonic() + max(pause_s, 20 * (time.monotonic() - now))
+            if over:
                 self._begin_end("disk-full", 0.0)
+
+    def _is_over_disk_limit(self) -> bool:
+        used = sum(map(bytes_below, self._disk_paths))
+        if scratch.is_mounted(self._run):
+            used += scratch.used_bytes(self._run)
+        return used > self._order["disk_limit_bytes"]
 
     def _obey_stop(self) -> None:
         wish = self._run.record("stop")
@@ -297,19 +319,24 @@ class Wrapper:
         force_at = time.monotonic() + grace_s
         if self._ending is None:
             self._ending = ending
-            self._force_at = force_at
-            signal_all(self._group.processes(), signal.SIGTERM)
+            # A task that fills its processes up forks faster than they could be asked to end.
+            self._force_at = time.monotonic() if self._group.is_crowded() else force_at
+            self._asked = set(self._group.processes())
+            self._look_again_at = time.monotonic() + _FORKS_WITHIN_S
+            signal_all(list(self._asked), signal.SIGTERM)
             self._group.thaw()
         elif self._force_at is not None:
             self._force_at = min(self._force_at, force_at)
 
     def _finish(self, step: str, code: int | None, detail: str) -> None:
         """End what the steps left behind, read the counters for the last time, and record the exit."""
+        self._log.take_back()
         self._group.kill()
+        carried = self._sandbox.network.carried()
         self._sandbox.kill()
         os.close(self._task_end)
         until = time.monotonic() + 2.0
-        while (self._pump() or self._reap()) and time.monotonic() < until:
+        while (self._log.pump() or self._reap()) and time.monotonic() < until:
             time.sleep(0.001)
         self._log.close()
         reaped_cpu_us, read_bytes, written_bytes = REAPED.unpack_from(self._reaped, 0)
@@ -317,6 +344,11 @@ class Wrapper:
         ending = self._ending or "done"
         if self._group.oom_kills() and code != 0 and self._ending is None:
             ending, detail = "out-of-memory", "the kernel ended it: more memory was needed than allowed"
+        if self._ending is None and code not in (0, None) and self._order.get("scratch"):
+            # It may have ended by itself for want of room before anybody looked.
+            ending = "disk-full" if self._is_over_disk_limit() else ending
+        if self._order.get("scratch") and self._lost_files():
+            ending, detail = "preempted", "the host's disk was full, and some of the task's files are lost"
         ended_ms = clock_ms()
         record: dict[str, Any] = {
             "exit_code": code,
@@ -331,11 +363,23 @@ class Wrapper:
             "written_bytes": written_bytes,
             "memory_peak_kib": self._group.memory_peak_kib(),
             "log_bytes": self._log.offset,
+            **carried,
         }
         reach("before-exit-record")
         self._record_exit(record)
         reach("after-exit-record")
         self._nudge()
+
+    def _lost_files(self) -> bool:
+        """Return whether the host had no room for what the task wrote; looked into where it may be so."""
+        disk = os.statvfs(self._run.path)
+        if disk.f_bavail * disk.f_frsize > _LOW_DISK_BYTES or not scratch.is_mounted(self._run):
+            return False
+        try:
+            flush(self._run.scratch)
+        except OSError:
+            return True
+        return False
 
     def _record_exit(self, record: dict[str, Any]) -> None:
         """Record how it ended; where nothing can be written, wait until it can: a lost end would be run again."""

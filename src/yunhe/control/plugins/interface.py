@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from yunhe.control.plugins.model import Check, Heartbeat, Plugin, Registration
+from yunhe.control.plugins.model import AllowedFolder, Check, Heartbeat, Plugin, Registration
 from yunhe.infrastructure.contract.kind import Kind
 from yunhe.infrastructure.contract.manifest import Manifest
 
@@ -29,6 +29,18 @@ class Plugins(Protocol):
 
     async def plugin_of_key(self, key_text: str) -> str | None:
         """Return which plugin a key may register that was made for a process the platform started; None: no such key."""
+        ...
+
+    async def folders(self) -> tuple[AllowedFolder, ...]:
+        """Return the folders that plugins may be started from."""
+        ...
+
+    async def allow(self, directory: str) -> AllowedFolder:
+        """Let plugins be started from a folder of this machine and those below it."""
+        ...
+
+    async def disallow(self, directory: str) -> None:
+        """Let no plugin be started from a folder any more; those that run go on until they end."""
         ...
 
     def host(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:

@@ -11,6 +11,7 @@ from yunhe.infrastructure.contract.model import Power
 from yunhe.kernel.validation import SECRET
 
 __all__ = [  # with a word of the contract that the doors speak too
+    "AllowedFolder",
     "Check",
     "Heartbeat",
     "InstanceState",
@@ -74,6 +75,14 @@ class PluginInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     heartbeat_at: float
 
 
+class AllowedFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of the server's machine that plugins may be started from."""
+
+    directory: str
+    allowed_at: float
+    allowed_by: str
+
+
 class PluginProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process that the platform itself started for a plugin."""
 
@@ -86,6 +95,8 @@ class PluginProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     leaving: bool = False
     reason: str = ""
     """Why it ended last."""
+    uid: int | None = None
+    """The user it runs as; without one it runs as the server's own user, who is not root and can choose no other."""
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,6 +113,8 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     """What the word after the kind means in ``yunhe pool add``; empty: there is none."""
     options: dict[str, str] = {}
+    admin_options: tuple[str, ...] = ()
+    """Those of them that only an administrator may set: they run programs, or read files of the server."""
     powers: tuple[Power, ...] = ()
     missing: dict[Power, str] = {}
     limits: PluginLimits

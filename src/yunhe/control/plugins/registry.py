@@ -101,7 +101,7 @@ class Registry:
             manifest=manifest,
             address=registration.address,
             certificate=registration.certificate,
-            sealed_token=self._vault.seal(registration.token),
+            sealed_token=self._vault.seal(registration.token, *store.token_place(plugin, instance)),
             digest=_digest(registration),
             registered_at=now,
         )
@@ -207,7 +207,9 @@ class Registry:
 
     def where(self, instance: RegisteredInstance) -> CallAddress:
         """Return how to call an instance."""
-        return CallAddress(instance.address, instance.certificate, self._vault.open(instance.sealed_token))
+        place = store.token_place(instance.plugin, instance.instance)
+        token = self._vault.open(instance.sealed_token, *place)
+        return CallAddress(instance.address, instance.certificate, token)
 
     def is_alive(self, instance: RegisteredInstance) -> bool:
         """Return whether an instance was heard of lately; one that nobody could hear, because we were not there, is."""

@@ -1,6 +1,8 @@
 """Plugins: registered, listed, started by the platform, upgraded and removed while it runs."""
 
+import dataclasses
 import hmac
+import os
 import secrets
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,8 +12,11 @@ import anyio
 import anyio.to_thread
 
 from yunhe.control.plugins import store
+from yunhe.control.plugins.confine import FIRST_UID
+from yunhe.control.plugins.folders import whole_path
 from yunhe.control.plugins.kinds import KnownKinds
 from yunhe.control.plugins.model import (
+    AllowedFolder,
     Check,
     Heartbeat,
     InstanceState,
@@ -28,7 +33,7 @@ from yunhe.infrastructure.contract.manifest import Manifest, read_manifest
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import ConflictError, FieldProblem, InvalidInputError, NotFoundError
 from yunhe.storage import audit
-from yunhe.storage.database import Connection, Database
+from yunhe.storage.database import Connection, Database, T
 from yunhe.storage.vault import Vault
 
 KEY_MARK = "yp_"
@@ -96,6 +101,7 @@ class PluginService:
             in_process=self._kinds.is_in_process(name),
             target=manifest.target,
             options=manifest.options,
+            admin_options=manifest.admin_options,
             powers=manifest.powers,
             missing=manifest.missing,
             limits=manifest.limits,
@@ -121,8 +127,33 @@ class PluginService:
         """Forget an instance that leaves."""
         await self._registry.goodbye(name, instance)
 
+    async def folders(self) -> tuple[AllowedFolder, ...]:
+        """Return the folders that plugins may be started from."""
+        return tuple(await self._database.read(store.read_folders))
+
+    async def allow(self, directory: str) -> AllowedFolder:
+        """Let plugins be started from a folder of this machine and those below it."""
+        folder = await anyio.to_thread.run_sync(whole_path, directory)
+        by, now = audit.actor(), self._clock()
+        allowed = AllowedFolder(directory=str(folder), allowed_at=now, allowed_by=by.user if by else "")
+        await audit.change(
+            self._database, lambda c: store.allow_folder(c, allowed), now, "plugin allow", allowed.directory
+        )
+        return allowed
+
+    async def disallow(self, directory: str) -> None:
+        """Let no plugin be started from a folder any more; those that run go on until they end."""
+        await audit.change(
+            self._database,
+            lambda c: store.disallow_folder(c, directory),
+            self._clock(),
+            "plugin disallow",
+            directory,
+        )
+
     async def host(self, directory: str, *, name: str = "") -> AsyncIterator[Check]:
         """Start the plugin in a folder of this machine and wait until it is called; an older one makes way for it."""
+        await self._supervisor.require_allowed(directory)
         manifest = await anyio.to_thread.run_sync(self._read_folder, directory)
         if name and (await self.plugin(name)).name != manifest.name:
             raise InvalidInputError(
@@ -156,12 +187,6 @@ class PluginService:
 
     def _read_folder(self, directory: str) -> Manifest:
         folder = Path(directory)
-        if not folder.is_absolute():
-            raise InvalidInputError(
-                f"{directory!r} is not a whole path.",
-                remedy="Name the plugin's folder on the server's machine from the root.",
-                fields=(FieldProblem("directory", "must begin with /", directory),),
-            )
         manifest = read_manifest(folder / "plugin.toml")
         self._registry.checked_manifest(tomllib.loads((folder / "plugin.toml").read_text()), directory)
         if not manifest.command:
@@ -189,15 +214,23 @@ class PluginService:
             directory=directory,
             manifest=manifest,
             host=self._supervisor.host,
-            sealed_key=self._vault.seal(f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}"),
+            sealed_key=self._vault.seal(
+                f"{KEY_MARK}{instance}_{secrets.token_urlsafe(32)}", *store.key_place(instance)
+            ),
             added_at=self._clock(),
         )
-        await self._change(lambda c: store.write_process(c, process), process, "begun")
-        return process
 
-    async def _change(self, work: Callable[[Connection], None], process: Process, outcome: str) -> None:
+        def write(connection: Connection) -> Process:
+            uid = store.free_uid(connection, manifest.name, FIRST_UID) if os.geteuid() == 0 else None
+            own = dataclasses.replace(process, uid=uid)
+            store.write_process(connection, own)
+            return own
+
+        return await self._change(write, process, "begun")
+
+    async def _change(self, work: Callable[[Connection], T], process: Process, outcome: str) -> T:
         """Make a change and write down what has become of the adding of a plugin, or neither."""
-        await audit.change(
+        return await audit.change(
             self._database,
             work,
             self._clock(),
@@ -283,7 +316,7 @@ class PluginService:
             return None
         for process in await self._database.read(store.read_processes):
             if key_text.startswith(f"{KEY_MARK}{process.instance}_") and hmac.compare_digest(
-                self._vault.open(process.sealed_key), key_text
+                self._vault.open(process.sealed_key, *store.key_place(process.instance)), key_text
             ):
                 return process.plugin
         return None
@@ -299,4 +332,5 @@ def _shown(process: Process) -> PluginProcess:
         restarts=process.restarts,
         leaving=process.leaving_since is not None,
         reason=process.reason,
+        uid=process.uid,
     )

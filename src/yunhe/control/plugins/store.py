@@ -1,12 +1,15 @@
 """Tables of the plugin registry: instances that registered, and processes the platform starts itself."""
 
+import itertools
 from dataclasses import dataclass
 
 import msgspec
 import sqlalchemy as sa
 
+from yunhe.control.plugins.model import AllowedFolder
 from yunhe.infrastructure.contract.manifest import Manifest
-from yunhe.storage.database import AnyRow, Connection, json_column, metadata
+from yunhe.storage.database import AnyRow, Connection, insert_if_missing, json_column, metadata
+from yunhe.storage.resealing import SealedColumn
 
 INSTANCES = sa.Table(
     "plugin_instance",
@@ -38,6 +41,26 @@ PROCESSES = sa.Table(
     sa.Column("leaving_since", sa.Float),
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
     sa.Column("added_at", sa.Float, nullable=False),
+    sa.Column("uid", sa.Integer),
+)
+SEALED_TOKENS = SealedColumn(
+    "plugin token",
+    INSTANCES,
+    "sealed_token",
+    lambda vault, row: vault.renew(row.sealed_token, *token_place(row.plugin, row.instance)),
+)
+SEALED_KEYS = SealedColumn(
+    "plugin key",
+    PROCESSES,
+    "sealed_key",
+    lambda vault, row: vault.renew(row.sealed_key, *key_place(row.instance)),
+)
+FOLDERS = sa.Table(
+    "plugin_folder",
+    metadata,
+    sa.Column("directory", sa.Text, primary_key=True),
+    sa.Column("allowed_at", sa.Float, nullable=False),
+    sa.Column("allowed_by", sa.String(64), nullable=False),
 )
 
 
@@ -75,6 +98,51 @@ class Process:
     not_before: float = 0.0
     leaving_since: float | None = None
     reason: str = ""
+    uid: int | None = None
+    """The user it runs as; None: the server's own, which is not root."""
+
+
+def token_place(plugin: str, instance: str) -> tuple[str, ...]:
+    """Return what the token with which an instance is called is bound to."""
+    return "plugin token", plugin, instance
+
+
+def key_place(instance: str) -> tuple[str, ...]:
+    """Return what the key with which a process registers is bound to."""
+    return "plugin key", instance
+
+
+def read_folders(connection: Connection) -> list[AllowedFolder]:
+    """Return the folders that plugins may be started from, by name."""
+    rows = connection.execute(sa.select(FOLDERS).order_by(FOLDERS.c.directory))
+    return [
+        AllowedFolder(directory=row.directory, allowed_at=row.allowed_at, allowed_by=row.allowed_by)
+        for row in rows
+    ]
+
+
+def allow_folder(connection: Connection, folder: AllowedFolder) -> None:
+    """Let plugins be started from a folder."""
+    insert_if_missing(
+        connection,
+        FOLDERS,
+        directory=folder.directory,
+        allowed_at=folder.allowed_at,
+        allowed_by=folder.allowed_by,
+    )
+
+
+def disallow_folder(connection: Connection, directory: str) -> None:
+    """Let no plugin be started from a folder any more."""
+    connection.execute(FOLDERS.delete().where(FOLDERS.c.directory == directory))
+
+
+def free_uid(connection: Connection, plugin: str, first: int) -> int:
+    """Return the user of a plugin: the one it has, else the lowest from *first* on that no plugin has."""
+    used = {row.plugin: row.uid for row in connection.execute(sa.select(PROCESSES.c.plugin, PROCESSES.c.uid))}
+    if used.get(plugin) is not None:
+        return used[plugin]
+    return next(uid for uid in itertools.count(first) if uid not in used.values())
 
 
 def read_heartbeats(connection: Connection) -> dict[tuple[str, str], tuple[float, float]]:
@@ -175,6 +243,7 @@ def write_process(connection: Connection, process: Process) -> None:
             host=process.host,
             sealed_key=process.sealed_key,
             added_at=process.added_at,
+            uid=process.uid,
         )
     )
 
@@ -204,4 +273,5 @@ def _to_process(row: AnyRow) -> Process:
         leaving_since=row.leaving_since,
         reason=row.reason,
         added_at=row.added_at,
+        uid=row.uid,
     )

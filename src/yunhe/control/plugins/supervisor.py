@@ -7,9 +7,12 @@ Whatever it does, it can harm only the pools of its own kind.
 import contextlib
 import logging
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +21,13 @@ import anyio
 import anyio.to_thread
 
 from yunhe.control.plugins import store
+from yunhe.control.plugins.confine import confined
+from yunhe.control.plugins.folders import require_allowed
 from yunhe.control.plugins.registry import Registry
 from yunhe.control.plugins.store import Process
 from yunhe.kernel.backoff import delay_s
 from yunhe.kernel.clock import Clock
+from yunhe.kernel.errors import YunheError
 from yunhe.storage.database import Connection, Database
 from yunhe.storage.vault import Vault
 
@@ -37,7 +43,7 @@ STEADY_S = 60.0
 LEAVE_WITHIN_S = 30.0
 """How long one that was superseded may take to finish what it began."""
 END_WITHIN_S = 5.0
-PASSED_ON = ("HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH")
+PASSED_ON = ("LANG", "LC_ALL", "PYTHONPATH")
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +111,11 @@ class Supervisor:
             else:
                 await self._tend_ended(process)
 
+    async def require_allowed(self, directory: str) -> None:
+        """Raise unless plugins may be started from a folder of this machine."""
+        allowed = [one.directory for one in await self._database.read(store.read_folders)]
+        await anyio.to_thread.run_sync(require_allowed, directory, allowed)
+
     async def is_within_memory(self, process: Process) -> bool:
         """Return whether a process lives and takes no more memory than its manifest lets it."""
         used_mib = (await anyio.to_thread.run_sync(memory_by_group)).get(process.pid or 0, 0)
@@ -126,6 +137,7 @@ class Supervisor:
         now = self._clock()
         if process.leaving_since is not None:
             await self._database.write(lambda connection: store.forget_process(connection, process.instance))
+            await anyio.to_thread.run_sync(_forget_home, process)
             await self._registry.goodbye(process.plugin, process.instance)
         elif process.pid is not None:
             await self._note_end(process, now)
@@ -155,8 +167,9 @@ class Supervisor:
 
     async def _start(self, process: Process) -> None:
         try:
+            await self.require_allowed(process.directory)
             child = await anyio.to_thread.run_sync(self._spawn, process)
-        except OSError as error:
+        except (OSError, YunheError) as error:
             pause_s = delay_s(FIRST_PAUSE_S, LONGEST_PAUSE_S, process.restarts)
             await self._note(
                 process,
@@ -175,9 +188,10 @@ class Supervisor:
         program, *arguments = process.manifest.command
         inside = folder / program
         self._around.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        words = [str(inside) if inside.is_file() else program, *arguments]
         with log_path(self._around.logs, process.instance).open("ab") as output:
             return subprocess.Popen(
-                [str(inside) if inside.is_file() else program, *arguments],
+                confined(words, folder, uid=process.uid, memory_mib=process.manifest.limits.memory_mib),
                 cwd=folder,
                 env=self._environment(process),
                 stdin=subprocess.DEVNULL,
@@ -189,11 +203,17 @@ class Supervisor:
     def _environment(self, process: Process) -> dict[str, str]:
         """Return what a plugin may know: nothing of the server's own settings but how to reach it."""
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        home = _own_home(process)
+        certificate = self._around.environment.get("SSL_CERT_FILE")
+        readable = {} if certificate is None else {"SSL_CERT_FILE": str(_copied(Path(certificate), home))}
         return {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             **self._around.environment,
+            **readable,
             "PATH": path,
-            "YUNHE_PLUGIN_KEY": self._vault.open(process.sealed_key),
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "YUNHE_PLUGIN_KEY": self._vault.open(process.sealed_key, *store.key_place(process.instance)),
             "YUNHE_PLUGIN_INSTANCE": process.instance,
         }
 
@@ -208,6 +228,37 @@ class Supervisor:
             store.update_process(connection, process.instance, **values)
 
         await self._database.write(write)
+
+
+def _home_of(process: Process) -> Path:
+    return Path(tempfile.gettempdir()) / f"yunhe-plugin-{process.instance}"
+
+
+def _own_home(process: Process) -> Path:
+    """Return a folder that a plugin's user alone may enter; its name has too much chance in it to be taken before."""
+    home = _home_of(process)
+    uid = os.geteuid() if process.uid is None else process.uid
+    with contextlib.suppress(FileExistsError):
+        home.mkdir(mode=0o700)
+        os.chown(home, uid, -1)
+    state = home.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != uid:
+        raise PermissionError(f"{home} is not the plugin's own")
+    return home
+
+
+def _forget_home(process: Process) -> None:
+    shutil.rmtree(_home_of(process), ignore_errors=True)
+
+
+def _copied(certificate: Path, home: Path) -> Path:
+    """Return a copy that the plugin's user can read: the original may lie in the server's home."""
+    copy = home / "platform.pem"
+    copy.unlink(missing_ok=True)
+    handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(handle, "wb") as file:
+        file.write(certificate.read_bytes())
+    return copy
 
 
 def log_path(folder: Path, instance: str) -> Path:

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from yunhe.control.pools.model import (
     Check,
     ExecRequest,
     ExecSession,
+    FactChanges,
     LaunchOrder,
     LogChunk,
     Mount,
@@ -43,6 +44,10 @@ class Pools(Protocol):
         """Take no new work on a pool, or again."""
         ...
 
+    async def tell(self, name_or_id: str, changes: FactChanges) -> Pool:
+        """Note what an operator says of a pool: speed, power, carbon, labels …; what is not said stays."""
+        ...
+
     async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
         """Take no new work on one node of a pool, or again; *node* is the engine's own name for it."""
         ...
@@ -53,6 +58,10 @@ class Pools(Protocol):
 
     async def launch(self, pool_id: PoolId, order: LaunchOrder, mounts: tuple[Mount, ...]) -> None:
         """Send what an allocation needs, then begin it."""
+        ...
+
+    async def manifests(self, pool_id: PoolId, order: LaunchOrder) -> tuple[dict[str, Any], ...]:
+        """Return objects that run *order* when another deployer applies them; ``UnsupportedError``: not in this pool."""
         ...
 
     async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -14,6 +14,7 @@ from yunhe.control.pools.model import (
     Check,
     ExecRequest,
     ExecSession,
+    FactChanges,
     LaunchOrder,
     LogChunk,
     Mount,
@@ -27,11 +28,18 @@ from yunhe.control.pools.model import (
 )
 from yunhe.control.pools.spec import check_spec
 from yunhe.control.pools.store import About
-from yunhe.infrastructure.contract.engine import Engine, SupportsExec, SupportsFiles, SupportsResize
+from yunhe.infrastructure.contract.engine import (
+    Engine,
+    SupportsExec,
+    SupportsFiles,
+    SupportsManifests,
+    SupportsResize,
+)
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     ConflictError,
+    FieldProblem,
     PoolNotReachedError,
     PoolUnreachableError,
     UnsupportedError,
@@ -163,6 +171,19 @@ class PoolService:
             )
         return await self.pool(pool.id)
 
+    async def tell(self, name_or_id: str, changes: FactChanges) -> Pool:
+        """Note what an operator says of a pool."""
+        pool, now = await self.pool(name_or_id), self._clock()
+        await audit.change(
+            self._database,
+            lambda connection: store.tell(connection, pool.id, changes, now),
+            now,
+            "pool set",
+            pool.spec.name,
+            detail=", ".join(sorted({*msgspec.to_builtins(changes)} - {"unset"} | {*changes.unset})),
+        )
+        return await self.pool(pool.id)
+
     async def cordon(self, name_or_id: str, node: str, *, on: bool = True) -> Pool:
         """Take no new work on one node of a pool, or again."""
         pool, now = await self.pool(name_or_id), self._clock()
@@ -251,11 +272,24 @@ class PoolService:
                 path=mount.path,
                 digest=mount.blob_id.rpartition("/")[2],
                 size_bytes=mount.size_bytes,
+                resources=order.resources,
             )
             await _power(engine, SupportsFiles, Power.FILES).put_archive(
                 upload, self._blobs.chunks(mount.blob_id)
             )
         return engine
+
+    async def manifests(self, pool_id: PoolId, order: LaunchOrder) -> tuple[dict[str, Any], ...]:
+        """Return objects that run *order* when another deployer applies them."""
+        engine = await self._engine(pool_id)
+        if not isinstance(engine, SupportsManifests):
+            name = (await self.pool(pool_id)).spec.name
+            raise UnsupportedError(
+                f"Nothing can be rendered for pool {name}: its engine takes no manifests.",
+                remedy="Plan for a pool whose engine does: yunhe plan --render KIND --pool POOL FILE.",
+                fields=(FieldProblem("pool", "takes no manifests", name),),
+            )
+        return engine.manifests(msgspec.structs.replace(order, node_id=store.engines_own(order.node_id)))
 
     async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
         """Begin to end an allocation."""

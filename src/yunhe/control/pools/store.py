@@ -6,7 +6,17 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from yunhe.control.pools.model import Pool, PoolNode, PoolSpec, PoolState
+from yunhe.control.pools.facts import check_changes, merge
+from yunhe.control.pools.model import (
+    Fact,
+    FactChanges,
+    NodeAbout,
+    NodeLive,
+    Pool,
+    PoolNode,
+    PoolSpec,
+    PoolState,
+)
 from yunhe.infrastructure.contract.model import (
     Account,
     Catalogue,
@@ -50,6 +60,8 @@ NODES = sa.Table(
     sa.Column("ready", sa.Boolean, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("seen_at", sa.Float, nullable=False),
+    json_column("about", server_default="{}"),
+    json_column("live", server_default="{}"),
 )
 CORDONS = sa.Table(
     "plugin_cordon",
@@ -59,6 +71,13 @@ CORDONS = sa.Table(
     sa.Column("at", sa.Float, nullable=False),
 )
 """Apart from the nodes, which are replaced whole with every look."""
+FACTS = sa.Table(
+    "plugin_fact",
+    metadata,
+    sa.Column("pool_id", sa.ForeignKey("plugin_pool.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
+    json_column("body"),
+)
 
 _MISSING = Description(engine="", version="")
 
@@ -111,7 +130,13 @@ def read_pools(connection: Connection, where: sa.ColumnElement[bool] | None = No
     nodes: dict[str, list[PoolNode]] = {}
     for row in connection.execute(inside):
         nodes.setdefault(row.pool_id, []).append(_to_node(row, cordoned))
-    return tuple(_to_pool(row, tuple(nodes.get(row.id, ()))) for row in connection.execute(query))
+    facts: dict[str, dict[str, Fact]] = {}
+    for row in connection.execute(sa.select(FACTS).order_by(FACTS.c.name)):
+        facts.setdefault(row.pool_id, {})[row.name] = msgspec.json.decode(row.body, type=Fact)
+    return tuple(
+        _to_pool(row, tuple(nodes.get(row.id, ())), facts.get(row.id, {}))
+        for row in connection.execute(query)
+    )
 
 
 def read_pool(connection: Connection, name_or_id: str) -> Pool:
@@ -159,6 +184,8 @@ def intend(connection: Connection, spec: PoolSpec, now: float) -> PoolId:
 
     Raise ``ConflictError`` where the name is another pool's.
     """
+    told = msgspec.structs.replace(spec.facts or FactChanges(), place=spec.place)
+    spec = msgspec.structs.replace(spec, facts=None, place=None)
     row = connection.execute(sa.select(POOLS).where(POOLS.c.name == spec.name)).first()
     if row is None:
         pool_id = PoolId(new_id("pool", now))
@@ -171,6 +198,7 @@ def intend(connection: Connection, spec: PoolSpec, now: float) -> PoolId:
                 added_at=now,
             )
         )
+        tell(connection, pool_id, told, now)
         return pool_id
     known = spec_of(row)
     if (known.kind, known.target, known.options) != (spec.kind, spec.target, spec.options):
@@ -179,7 +207,49 @@ def intend(connection: Connection, spec: PoolSpec, now: float) -> PoolId:
             remedy=f"Choose another name, or remove it first: yunhe pool rm {spec.name}.",
         )
     connection.execute(POOLS.update().where(POOLS.c.id == row.id).values(spec=msgspec.json.encode(spec)))
+    tell(connection, PoolId(row.id), told, now)
     return PoolId(row.id)
+
+
+def read_facts(connection: Connection, pool_id: PoolId) -> dict[str, Fact]:
+    """Return what was told of a pool, and what feeds and measurements say of it."""
+    rows = connection.execute(sa.select(FACTS).where(FACTS.c.pool_id == pool_id))
+    return {row.name: msgspec.json.decode(row.body, type=Fact) for row in rows}
+
+
+def read_feeds(connection: Connection, owner: str) -> dict[PoolId, Fact]:
+    """Return the carbon intensity of every pool that *owner* looks after."""
+    mine = sa.select(POOLS.c.id).where(POOLS.c.lease_owner == owner)
+    rows = connection.execute(sa.select(FACTS).where(FACTS.c.name == "carbon", FACTS.c.pool_id.in_(mine)))
+    return {PoolId(row.pool_id): msgspec.json.decode(row.body, type=Fact) for row in rows}
+
+
+def note_feed(
+    connection: Connection, pool_id: PoolId, feed: str, *, fact: Fact | None = None, problem: str = ""
+) -> None:
+    """Note what a feed said, or why it could not be read; nothing if the pool has another feed by now."""
+    known = read_facts(connection, pool_id).get("carbon")
+    if known is None or known.value.get("feed") != feed:
+        return
+    body = fact or msgspec.structs.replace(known, problem=problem)
+    connection.execute(
+        FACTS.update()
+        .where(FACTS.c.pool_id == pool_id, FACTS.c.name == "carbon")
+        .values(body=msgspec.json.encode(body))
+    )
+
+
+def tell(connection: Connection, pool_id: PoolId, changes: FactChanges, now: float) -> None:
+    """Note what an operator says of a pool; refuse what cannot be so."""
+    known = read_facts(connection, pool_id)
+    check_changes(changes, FactChanges.of(known))
+    merged = merge(known, changes, now)
+    changed = {name for name in {*known, *merged} if known.get(name) != merged.get(name)}
+    connection.execute(FACTS.delete().where(FACTS.c.pool_id == pool_id, FACTS.c.name.in_(changed)))
+    for name in sorted(changed & merged.keys()):
+        connection.execute(
+            FACTS.insert().values(pool_id=pool_id, name=name, body=msgspec.json.encode(merged[name]))
+        )
 
 
 def delete(connection: Connection, pool_id: PoolId) -> None:
@@ -229,7 +299,7 @@ def write_inventory(connection: Connection, pool_id: PoolId, inventory: Inventor
     )
     if not updated.rowcount:
         return False
-    columns = (NODES.c.id, NODES.c.total, NODES.c.used, NODES.c.ready, NODES.c.reason)
+    columns = (column for column in NODES.c if column.name not in {"pool_id", "seen_at"})
     known = {row.id: row for row in connection.execute(sa.select(*columns).where(NODES.c.pool_id == pool_id))}
     seen = {node_id(pool_id, node.id): _node_values(node) for node in inventory.nodes}
     gone = sorted(known.keys() - seen.keys())
@@ -262,6 +332,10 @@ def _node_values(node: Node) -> dict[str, Any]:
         "used": msgspec.json.encode(node.used),
         "ready": node.ready,
         "reason": node.reason,
+        "about": msgspec.json.encode(
+            NodeAbout(isa=node.isa, labels=node.labels, taints=node.taints, system=node.system)
+        ),
+        "live": msgspec.json.encode(NodeLive(file_systems=node.file_systems, throughput=node.throughput)),
     }
 
 
@@ -319,28 +393,33 @@ def _to_node(row: AnyRow, cordoned: set[str]) -> PoolNode:
         reason=row.reason,
         cordoned=row.id in cordoned,
         seen_at=row.seen_at,
+        about=msgspec.json.decode(row.about, type=NodeAbout),
+        live=msgspec.json.decode(row.live, type=NodeLive),
     )
 
 
-def _to_pool(row: AnyRow, nodes: tuple[PoolNode, ...]) -> Pool:
+def _to_pool(row: AnyRow, nodes: tuple[PoolNode, ...], facts: dict[str, Fact]) -> Pool:
+    spec = msgspec.structs.replace(spec_of(row), place=FactChanges.of(facts).place)
     about = msgspec.json.decode(row.description, type=Description) if row.description else _MISSING
     return Pool(
         id=PoolId(row.id),
-        spec=spec_of(row),
+        spec=spec,
         state=PoolState(row.state),
         reason=row.reason,
         drained=row.drained,
         engine=about.engine,
         engine_version=about.version,
-        powers=tuple(sorted(about.powers)),
+        powers=tuple(sorted({*about.powers, *about.permits})),
         missing=about.missing,
         isolation=about.isolation if about.engine else "",
         limits=about.limits,
         network_metered=about.network_metered,
+        guards=about.guards,
         added_at=row.added_at,
         seen_at=row.seen_at,
         nodes=nodes,
         notices=msgspec.json.decode(row.notices, type=tuple[str, ...]),
         account=msgspec.json.decode(row.account, type=Account) if row.account else None,
         catalogue=msgspec.json.decode(row.catalogue, type=Catalogue) if row.catalogue else None,
+        facts=facts,
     )

@@ -7,9 +7,10 @@ from litestar.di import Provide
 from litestar.types import ControllerRouterHandler
 
 from yunhe.entrypoints.api import document
-from yunhe.entrypoints.api.bodies import StrictRequest
+from yunhe.entrypoints.api.bodies import BODY_LIMIT_BYTES, StrictRequest
 from yunhe.entrypoints.api.caller import known_parameters, provide_caller, require_key
 from yunhe.entrypoints.api.problems import ERROR_HANDLERS
+from yunhe.entrypoints.api.rates import RequestRates
 from yunhe.entrypoints.api.request_ids import with_request_ids
 from yunhe.entrypoints.api.routes import (
     accounts,
@@ -18,6 +19,7 @@ from yunhe.entrypoints.api.routes import (
     job_streams,
     jobs,
     metrics,
+    plans,
     platform,
     plugins,
     pools,
@@ -25,9 +27,6 @@ from yunhe.entrypoints.api.routes import (
 )
 from yunhe.runtime.platform import Platform
 from yunhe.runtime.settings import ProcessRole
-
-BODY_LIMIT_BYTES = 16 * 1024 * 1024
-"""The largest JSON body; a batch of ten thousand small tasks fits."""
 
 
 def create_app(of: Platform) -> Litestar:
@@ -42,7 +41,10 @@ def create_app(of: Platform) -> Litestar:
         ]
     app = Litestar(
         route_handlers=routes,
-        state=State({"platform": of, "stopping": anyio.Event()}, deep_copy=False),
+        state=State(
+            {"platform": of, "stopping": anyio.Event(), "rates": RequestRates(of.settings.limits)},
+            deep_copy=False,
+        ),
         exception_handlers=ERROR_HANDLERS,
         openapi_config=None if worker else document.CONFIG,
         request_class=StrictRequest,
@@ -57,6 +59,7 @@ def _version_1(upload_limit_bytes: int) -> Router:
     return Router(
         "/v1",
         route_handlers=[
+            plans.router,
             jobs.router,
             job_streams.router,
             uploads.router(upload_limit_bytes),

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 from typing import Any
 
 import msgspec
@@ -18,13 +19,17 @@ from yunhe.kernel.errors import (
     InvalidInputError,
     NotFoundError,
     TooLargeError,
+    TooManyRequestsError,
     UnauthenticatedError,
     YunheError,
 )
+from yunhe.kernel.validation import brief_text, most
 
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
+MOST_OF_A_PROBLEM = 8_000
+"""Characters; a remedy may be a manifest to apply."""
 
 
 def problem_of(error: YunheError, request_id: str = "", status: int | None = None) -> Problem:
@@ -34,9 +39,9 @@ def problem_of(error: YunheError, request_id: str = "", status: int | None = Non
         title=error.code.replace("-", " ").capitalize(),
         status=status or error.status,
         code=error.code,
-        detail=error.problem,
-        remedy=error.remedy,
-        fields=error.fields,
+        detail=brief_text(error.problem, MOST_OF_A_PROBLEM),
+        remedy=brief_text(error.remedy, MOST_OF_A_PROBLEM),
+        fields=most(error.fields),
         retryable=error.retryable,
         request_id=request_id,
     )
@@ -78,7 +83,8 @@ def _headers(problem: Problem, error: Exception) -> dict[str, str]:
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if problem.retryable:
-        headers["Retry-After"] = "1"
+        wait_s = error.retry_after_s if isinstance(error, TooManyRequestsError) else 1.0
+        headers["Retry-After"] = str(math.ceil(wait_s))
     return headers
 
 

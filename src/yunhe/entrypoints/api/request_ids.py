@@ -11,6 +11,7 @@ from litestar.datastructures import MutableScopeHeaders
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
+from yunhe.kernel.buckets import TokenBuckets
 from yunhe.kernel.ids import new_id
 from yunhe.observability.context import log_ids
 from yunhe.observability.metrics import REGISTRY
@@ -20,6 +21,8 @@ QUIET_ROUTES = frozenset({"/health", "/ready", "/metrics"})
 """Monitors ask these all the time: their successes are logged at level debug."""
 _KEY = "yunhe.request_id"
 _SANE = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_STRANGERS = TokenBuckets(per_s=1.0, burst=100.0)
+"""Lines for requests without a key that opens something: a hundred, then one a second."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 _REQUESTS = Counter(
@@ -78,6 +81,8 @@ def _note(scope: Scope, status: int, took_s: float) -> None:
     _REQUESTS.labels(method, route, status).inc()
     _DURATION.labels(method, route).observe(took_s)
     level = logging.DEBUG if route in QUIET_ROUTES and status < 400 else logging.INFO
+    if "user" not in scope and level > logging.DEBUG and _STRANGERS.wait_s("", time.monotonic()):
+        return  # counted above; who has no key does not fill the log
     facts = {"method": method, "route": route, "status": status, "duration_ms": round(took_s * 1000, 1)}
     job_id = scope.get("path_params", {}).get("job_id")
     log.log(level, "request", extra=facts | ({"job_id": job_id} if job_id else {}))

@@ -43,7 +43,7 @@ COMMANDS: dict[str, Command] = {
     "ledger": Command("money.ledger", "Export the ledger; verify an export without a server", MONEY),
     "project": Command("access.project", "Projects and who belongs to them", ACCESS),
     "secret": Command("access.secret", "A project's secrets: set, list, forget", ACCESS),
-    "token": Command("access.token", "API keys: make, list, revoke", ACCESS),
+    "token": Command("access.token", "API keys: make, list, rotate, revoke", ACCESS),
     "audit": Command("access.audit", "Who did, or was refused, what and when", ACCESS),
     "login": Command("access.login", "Use a platform at an address, with a key", ACCESS),
     "config": Command("access.config", "Which platform and project this user works with", ACCESS),
@@ -51,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "down": Command("platform.down", "Stop the platform of this machine; jobs and data stay", PLATFORM),
     "serve": Command("platform.serve", "Run a server process in the foreground", PLATFORM),
     "doctor": Command("platform.doctor", "Check that everything works; each fault with its remedy", PLATFORM),
+    "vault": Command("platform.vault", "The key that seals secrets: rotate it", PLATFORM),
     "completion": Command(
         "platform.completion", "Print the completion script for bash, zsh or fish", PLATFORM
     ),

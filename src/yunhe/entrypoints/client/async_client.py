@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
-from yunhe.control.plugins.model import Plugin
-from yunhe.control.pools.model import Check, ExecRequest, Pool, PoolSpec, UsageMinute
+from yunhe.control.plugins.model import AllowedFolder, Plugin
+from yunhe.control.pools.model import Check, ExecRequest, FactChanges, FactList, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.connection import ApiConnection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
@@ -20,10 +20,13 @@ from yunhe.entrypoints.client.following import follow_changes, follow_logs, read
 from yunhe.entrypoints.client.httpx_transport import HttpxTransport
 from yunhe.entrypoints.client.transport import Address, ApiCall, Transport
 from yunhe.entrypoints.wire import (
+    AllowedFolders,
     Batch,
+    FolderWish,
     Jobs,
     Keys,
     KeyWish,
+    Manifests,
     Members,
     ModuleRow,
     ModuleTable,
@@ -35,23 +38,28 @@ from yunhe.entrypoints.wire import (
     PriceTerms,
     Projects,
     Readiness,
+    Rotation,
     Secrets,
     SecretValue,
     Uploaded,
     Usage,
 )
+from yunhe.kernel.chains import ChainHead
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.decision.model import NodeAnswers, Plan
+from yunhe.scheduling.decision.model import NodeAnswers, Plan, Waiting
+from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan
 from yunhe.scheduling.orchestration.jobs.model import Explanation, Job, JobPage, LogPiece
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import (
     AuditEntry,
+    AuditLine,
     AuditPage,
     Key,
+    KeyScope,
     Member,
     NewKey,
     Principal,
@@ -59,7 +67,7 @@ from yunhe.trading.accounts.model import (
     Role,
     SecretInfo,
 )
-from yunhe.trading.applications.model import Submission
+from yunhe.trading.applications.model import SavedPlan, Submission
 from yunhe.trading.trades.model import CostReport, LedgerEntry, LedgerLine, MaskedEntry, PriceList
 
 T = TypeVar("T")
@@ -126,6 +134,30 @@ class AsyncClient:
         """Return where a task would go now; nothing is promised."""
         body = await self._connection.read(_post("/v1/plan", submission), repeatable=True)
         return msgspec.json.decode(body, type=Plan)
+
+    async def pareto(self, submission: Submission) -> ParetoPlan | Waiting:
+        """Return the pools that no other beats in every respect for a task; nothing is promised."""
+        body = await self._connection.read(_post("/v1/plan/pareto", submission), repeatable=True)
+        return msgspec.json.decode(body, type=ParetoPlan | Waiting)
+
+    async def plan_together(self, submissions: Iterable[Submission]) -> JointPlan:
+        """Return where several tasks would go together now, and what that saves; nothing is promised."""
+        batch = Batch(tuple(submissions))
+        return await self._connection.ask(_post("/v1/plan/together", batch), JointPlan, repeatable=True)
+
+    async def save_plan(self, submissions: Iterable[Submission]) -> SavedPlan:
+        """Return where tasks would go together now, to be run later; nothing is promised."""
+        batch = Batch(tuple(submissions))
+        return await self._connection.ask(_post("/v1/plan/save", batch), SavedPlan, repeatable=True)
+
+    async def run_plan(self, plan: SavedPlan) -> tuple[Job, ...]:
+        """Run a saved plan as it is, once; raise ``StalePlanError`` when it does not hold any more."""
+        return (await self._connection.ask(_post("/v1/plan/run", plan), Jobs, repeatable=True)).jobs
+
+    async def render_plan(self, plan: SavedPlan) -> tuple[dict[str, Any], ...]:
+        """Return a saved plan as manifests which, applied unchanged to the chosen cluster, run it."""
+        call = _post("/v1/plan/render", plan)
+        return (await self._connection.ask(call, Manifests, repeatable=True)).manifests
 
     async def submit(self, submission: Submission, *, idempotency_key: str = "") -> Job:
         """Submit a task."""
@@ -244,6 +276,15 @@ class AsyncClient:
         """Yield what works on a pool and what does not, then the pool."""
         return self._checks(_post(f"{_pool(pool)}/check"), "pool", Pool)
 
+    async def pool_facts(self, pool: str) -> FactList:
+        """Return what is known of a pool and its nodes, each fact with its source and age."""
+        return await self._get(f"{_pool(pool)}/facts", FactList)
+
+    async def set_pool_facts(self, pool: str, changes: FactChanges) -> FactList:
+        """Say what is so of a pool; what is not said stays."""
+        call = ApiCall(method="PATCH", path=f"{_pool(pool)}/facts", body=msgspec.json.encode(changes))
+        return await self._connection.ask(call, FactList, repeatable=True)
+
     async def drain_pool(self, pool: str, *, on: bool = True) -> Pool:
         """Take no new work on a pool, or take it again."""
         call = ApiCall(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
@@ -269,6 +310,19 @@ class AsyncClient:
     def add_plugin(self, directory: str, *, upgrades: str = "") -> AsyncGenerator[Check | Plugin, None]:
         """Let the platform start the plugin in a folder of its machine: yield each step, then the plugin."""
         return self._checks(_post("/v1/plugins", PluginFolder(directory, upgrades)), "plugin", Plugin)
+
+    async def plugin_folders(self) -> tuple[AllowedFolder, ...]:
+        """Return the folders of the server's machine that plugins may be started from."""
+        return (await self._get("/v1/plugin-folders", AllowedFolders)).folders
+
+    async def allow_plugins(self, directory: str) -> AllowedFolder:
+        """Let plugins be started from a folder of the server's machine; for admins."""
+        return await self._connection.ask(_post("/v1/plugin-folders", FolderWish(directory)), AllowedFolder)
+
+    async def disallow_plugins(self, directory: str) -> None:
+        """Let no plugin be started from a folder any more."""
+        call = ApiCall(method="DELETE", path="/v1/plugin-folders", query=query(directory=directory))
+        await self._connection.read(call)
 
     async def remove_plugin(self, name: str, *, force: bool = False) -> None:
         """Call a plugin no more; refused while pools are of its kind, unless *force*."""
@@ -330,14 +384,30 @@ class AsyncClient:
         """Return one's own keys; an admin of the platform sees all."""
         return (await self._get("/v1/keys", Keys)).keys
 
-    async def create_key(self, name: str, *, user: str = "", expires_in_s: float | None = None) -> NewKey:
+    async def create_key(
+        self,
+        name: str,
+        *,
+        user: str = "",
+        expires_in_s: float | None = None,
+        scope: KeyScope | None = None,
+    ) -> NewKey:
         """Make a key for oneself, or as admin for *user*; not repeated when the answer is lost."""
-        wish = KeyWish(name, user, expires_in_s)
+        wish = KeyWish(name, user, expires_in_s, scope or KeyScope())
         return await self._connection.ask(_post("/v1/keys", wish), NewKey)
 
-    async def revoke_key(self, key_id: str) -> Key:
-        """End a key."""
-        return await self._connection.ask(ApiCall(method="DELETE", path=f"/v1/keys/{_part(key_id)}"), Key)
+    async def rotate_key(
+        self, key_id: str, *, overlap_s: float = 3600.0, expires_in_s: float | None = None
+    ) -> NewKey:
+        """Give a key another text; the old one stays good for *overlap_s* more, so that nobody has to stop."""
+        call = _post(f"/v1/keys/{_part(key_id)}/rotate", Rotation(overlap_s, expires_in_s))
+        return await self._connection.ask(call, NewKey)
+
+    async def revoke_key(self, key_id: str, *, keep_children: bool = False) -> Key:
+        """End a key and all made with it; with *keep_children* an admin takes those over."""
+        which = query(keep_children="true" if keep_children else None)
+        call = ApiCall(method="DELETE", path=f"/v1/keys/{_part(key_id)}", query=which)
+        return await self._connection.ask(call, Key)
 
     async def audit(self, *, page: int = PAGE) -> AsyncGenerator[AuditEntry, None]:
         """Yield the audit log, newest first."""
@@ -367,12 +437,27 @@ class AsyncClient:
         which = query(by=by, project=project, job=job, since=since, until=until, cursor=cursor, limit=limit)
         return await self._get("/v1/cost", CostReport, which)
 
+    async def chain_head(self, chain: str) -> ChainHead:
+        """Return the signed head of the ``ledger`` or the ``audit`` log."""
+        return await self._get(f"/v1/{_part(chain)}/head", ChainHead)
+
+    async def audit_export(self) -> AsyncGenerator[AuditLine | ChainHead, None]:
+        """Yield the audit log from its first line; where older ones were removed, the signed cut comes first."""
+        async for line in self._ndjson("/v1/audit/export", AuditLine | ChainHead):
+            yield line
+
     async def ledger(self, *, project: str = "") -> AsyncGenerator[LedgerLine, None]:
         """Yield the ledger from its first line; the content of other projects' entries is masked."""
-        decoder = msgspec.json.Decoder(LedgerEntry | MaskedEntry)
+        async for line in self._ndjson("/v1/ledger", LedgerEntry | MaskedEntry, query(project=project)):
+            yield line
+
+    async def _ndjson(
+        self, path: str, kind: Any, which: tuple[tuple[str, str], ...] = ()
+    ) -> AsyncGenerator[Any, None]:
+        """Yield an answer of one JSON value a line."""
+        decoder = msgspec.json.Decoder(kind)
         pending = b""
-        call = ApiCall(method="GET", path="/v1/ledger", query=query(project=project))
-        async with self._connection.open(call) as answer:
+        async with self._connection.open(ApiCall(method="GET", path=path, query=which)) as answer:
             async for chunk in answer.chunks():
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:

@@ -17,6 +17,7 @@ from yunhe.entrypoints.client.transport import (
     TransportError,
 )
 from yunhe.kernel.backoff import Backoff
+from yunhe.kernel.errors import TooManyRequestsError
 
 T = TypeVar("T")
 
@@ -32,11 +33,12 @@ class RetryPolicy:
         self._left_s = budget_s
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
-    def next_pause_s(self) -> float | None:
-        """Return how long to wait before another try; None: it has been long enough."""
-        if self._left_s <= 0:
+    def next_pause_s(self, at_least_s: float = 0.0) -> float | None:
+        """Return how long to wait before another try; None: it has been long enough, or would be."""
+        if self._left_s <= at_least_s:
             return None
         pause_s = self._backoff.next_s() * random.uniform(0.75, 1.25)  # noqa: S311 - spreads clients, guards nothing
+        pause_s = max(pause_s, at_least_s)
         self._left_s -= pause_s
         return pause_s
 
@@ -85,8 +87,9 @@ class ApiConnection:
                 raise unreachable(self.url, error) from error
             finally:
                 await sending.__aexit__(None, None, None)
-            again = answer.status == 503 and (repeatable or call.method in REPEATABLE)
-            pause_s = patience.next_pause_s() if again else None
+            refused = isinstance(refusal, TooManyRequestsError)  # before anything was done
+            again = refused or (answer.status == 503 and (repeatable or call.method in REPEATABLE))
+            pause_s = patience.next_pause_s(_asked_to_wait_s(answer) if refused else 0.0) if again else None
             if pause_s is None:
                 raise refusal
             await self.transport.sleep(pause_s)
@@ -98,6 +101,14 @@ class ApiConnection:
                 if event.name == "problem":
                     raise error_of(500, event.data)
                 yield event
+
+
+def _asked_to_wait_s(answer: Answer) -> float:
+    """Return how long the server asks to wait; at least a second where it does not say."""
+    try:
+        return float(answer.headers.get("retry-after", "1"))
+    except ValueError:
+        return 1.0
 
 
 def query(**values: Any) -> tuple[tuple[str, str], ...]:

@@ -3,11 +3,12 @@
 import hashlib
 import io
 import tarfile
-import zlib
 from collections.abc import AsyncIterator, Sequence
 
-from yunhe.agent.files.archives import MAX_MEMBERS, MAX_UNPACKED_BYTES, check_path
-from yunhe.agent.protocol.refusals import Refusal
+from anyio import to_thread
+
+from yunhe.agent.files.members import MAX_UNPACKED_BYTES, NOT_AN_ARCHIVE, check_path, members_of
+from yunhe.agent.protocol.refusals import TOO_LARGE, Refusal
 from yunhe.infrastructure.contract.model import Upload
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError
 
@@ -34,8 +35,10 @@ async def read_archive(upload: Upload, chunks: AsyncIterator[bytes]) -> bytes:
         raise _bad("size_bytes", f"is {upload.size_bytes}, but another number of bytes came")
     if hashlib.sha256(data).hexdigest() != upload.digest:
         raise _bad("digest", "is not that of what came")
-    _check_members(bytes(data))
-    return bytes(data)
+    whole = bytes(data)
+    limit_bytes = upload.resources.disk_mib * 2**20 or MAX_UNPACKED_BYTES
+    await to_thread.run_sync(_check_members, whole, limit_bytes)
+    return whole
 
 
 def leads_out(member: tarfile.TarInfo) -> bool:
@@ -49,28 +52,24 @@ def leads_out(member: tarfile.TarInfo) -> bool:
     return False
 
 
-def _check_members(data: bytes) -> None:
-    total = 0
+def _check_members(data: bytes, limit_bytes: int) -> None:
     links: set[str] = set()
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as members:
-            for count, member in enumerate(members):
-                total += member.size
-                if count >= MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
-                    raise TooLargeError(
-                        f"An archive may hold {MAX_MEMBERS} files and {MAX_UNPACKED_BYTES} bytes."
-                    )
-                _check_member(member, links)
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        for _, member, parts in members_of(io.BytesIO(data), limit_bytes):
+            _check_member(member, "/".join(parts), links)
+    except Refusal as refusal:
+        if refusal.code == TOO_LARGE:
+            raise TooLargeError(refusal.problem) from None
+        raise _bad("member", refusal.problem.rstrip(".")) from None
+    except NOT_AN_ARCHIVE as error:
         raise _bad("archive", f"is not a gzip-compressed tar: {error}") from None
 
 
-def _check_member(member: tarfile.TarInfo, links: set[str]) -> None:
+def _check_member(member: tarfile.TarInfo, name: str, links: set[str]) -> None:
     """Refuse what would be written anywhere but below the directory; *links* are the symbolic ones so far.
 
     Each link by itself stays inside, but one reached through another need not: so nothing may go through any.
     """
-    (name,) = check_paths((member.name,), "member")
     _refuse_through(links, name.rpartition("/")[0], member)
     if member.type in _LINKS:
         if leads_out(member):

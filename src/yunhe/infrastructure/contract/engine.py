@@ -19,7 +19,7 @@ Every engine keeps these, and ``yunhe.conformance`` holds it to them:
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from yunhe.infrastructure.contract.model import (
     Account,
@@ -148,6 +148,15 @@ class SupportsExec(Protocol):
         self, allocation_id: AllocationId, request: ExecRequest
     ) -> AbstractAsyncContextManager["ExecSession"]:
         """Run a command beside a running allocation; leaving the block ends it."""
+        ...
+
+
+@runtime_checkable
+class SupportsManifests(Protocol):
+    """An engine whose orders can be written down for another deployer to carry out."""
+
+    def manifests(self, order: LaunchOrder) -> tuple[dict[str, Any], ...]:
+        """Return objects that, applied as they are, run *order*; refuse what cannot be written down."""
         ...
 
 

@@ -80,6 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What the word after the kind means in ``yunhe pool add NAME TARGET``; empty: there is none."""
     options: dict[str, str] = {}
     """Every option of its pools, with a sentence on each."""
+    admin_options: tuple[str, ...] = ()
+    """Those of them that only an administrator may set: they run programs, or read files of the server."""
     powers: tuple[Power, ...] = ()
     """Those it may have; what an engine really can is in its description."""
     missing: dict[Power, str] = {}
@@ -146,6 +148,11 @@ def _identity_problems(manifest: Manifest) -> list[FieldProblem]:
         FieldProblem(name, "is empty")
         for name in ("name", "version", "vendor", "summary")
         if not getattr(manifest, name)
+    ]
+    problems += [
+        FieldProblem("admin_options", "is none of the options", name)
+        for name in manifest.admin_options
+        if name not in manifest.options
     ]
     if bool(manifest.entry) == bool(manifest.command):
         problems.append(FieldProblem("entry", "give either entry (in process) or command (own process)"))

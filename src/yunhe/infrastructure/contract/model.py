@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId
 from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Resources
@@ -36,6 +37,14 @@ class Isolation(StrEnum):
     """Everything runs as one user: the pool may serve one project only."""
 
 
+class GuardReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One promise of isolation: kept on this engine, or not and why."""
+
+    name: str
+    kept: bool
+    reason: str = ""
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine is and can do; it does not change while the engine runs one version."""
 
@@ -49,6 +58,39 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     limits: str = ""
     """How limits are kept: ``cgroup v1``, ``cgroup v2``, ``rlimits and nice`` …"""
     network_metered: bool = False
+    guards: tuple[GuardReport, ...] = ()
+    """What is kept between tasks, and between a task and its host; empty: the engine does not say."""
+    permits: tuple[str, ...] = ()
+    """What tasks may ask for in ``Confinement``: ``network``, ``host-network``, ``privileged``."""
+
+
+class NodeSystem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a node is; it changes when the node is booted anew."""
+
+    os: str = ""
+    kernel: str = ""
+    cpu_model: str = ""
+    cpu_flags: str = ""
+    """As Linux lists them, with a blank between."""
+    booted_at: float | None = None
+
+
+class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """A mounted file system of a node."""
+
+    path: str
+    type: str
+    total_mib: int
+    free_mib: int
+
+
+class Throughput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Bytes per second of the whole node since the last measurement; None: not measured."""
+
+    received_bytes_per_s: float | None = None
+    sent_bytes_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    written_bytes_per_s: float | None = None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +102,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Measured use now, ours and others' (the water level), not what is promised."""
     ready: bool = True
     reason: str = ""
+    isa: str = ""
+    """Instruction set: ``amd64``, ``arm64``, ``riscv64`` …; empty: not known."""
+    labels: dict[str, str] = {}
+    """What the engine's owner says of the node, in the engine's own words."""
+    taints: tuple[str, ...] = ()
+    """``key`` or ``key=value``; only work that tolerates each is sent here."""
+    system: NodeSystem | None = None
+    file_systems: tuple[FileSystem, ...] = ()
+    throughput: Throughput | None = None
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +190,8 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     disk_limit_bytes: int | None = None
     outputs: tuple[str, ...] = ()
     """Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then."""
+    confinement: Confinement | None = None
+    """How far it is kept apart, where that is not as usual; only for engines that permit it."""
 
 
 class Phase(StrEnum):
@@ -257,6 +310,8 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """SHA-256 of the archive, checked before anything is unpacked."""
     size_bytes: int
+    resources: Resources = Resources()
+    """What the allocation will have: the archive is unpacked within it. Empty: not known."""
 
 
 class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):

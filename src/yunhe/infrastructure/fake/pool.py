@@ -7,8 +7,10 @@ moment it was due, so that ten thousand allocations cost as much as their events
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import anyio
+import msgspec
 
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.infrastructure.contract.model import (
@@ -48,6 +50,8 @@ class FakePool:
         self._nodes = dict(nodes or ONE_NODE)
         self.price_micros_per_hour: int | None = None
         """What its owner asks for a node."""
+        self.reported: dict[NodeId, dict[str, Any]] = {}
+        """What else each node reports: ``isa``, ``labels``, ``used`` and other fields of ``Node``."""
         self._lost: dict[NodeId, str] = {}
         self._allocations: dict[AllocationId, FakeAllocation] = {}
         self._marks: dict[AllocationId, int] = {}
@@ -107,12 +111,15 @@ class FakePool:
                 node_id = allocation.order.node_id
                 used[node_id] = used[node_id].plus(allocation.resources)
         nodes = (
-            Node(
-                id=id_,
-                total=total,
-                used=used[id_],
-                ready=id_ not in self._lost,
-                reason=self._lost.get(id_, ""),
+            msgspec.structs.replace(
+                Node(
+                    id=id_,
+                    total=total,
+                    used=used[id_],
+                    ready=id_ not in self._lost,
+                    reason=self._lost.get(id_, ""),
+                ),
+                **self.reported.get(id_, {}),
             )
             for id_, total in self._nodes.items()
         )

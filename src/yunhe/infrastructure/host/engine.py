@@ -30,11 +30,13 @@ from yunhe.infrastructure.host.bridge import Opened, open_bridge
 from yunhe.infrastructure.host.exec_session import HostSession
 from yunhe.infrastructure.host.link import AgentLink, Body, Exchange
 from yunhe.infrastructure.host.package import AgentFile, agent_file
-from yunhe.infrastructure.host.target import HostTarget
+from yunhe.infrastructure.host.target import ALLOWABLE, HostTarget
+from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.errors import (
     LaunchUnansweredError,
     PoolNotReachedError,
     PoolUnreachableError,
+    UnsupportedError,
     YunheError,
 )
 from yunhe.kernel.ids import AllocationId
@@ -51,6 +53,8 @@ FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 15.0
 TELLS_CHANGES = 2
 """The protocol from which on ``observe`` may be asked for changes alone."""
+LIMITS_UPLOADS = 6
+"""The agent from which on an archive is unpacked within what its allocation has."""
 
 
 async def connect_host(target: HostTarget) -> "HostEngine":
@@ -95,7 +99,8 @@ class HostEngine:
 
     async def describe(self) -> Description:
         """Return what this engine is and can do."""
-        return msgspec.convert(await self._ask("describe", {}), Description)
+        told = msgspec.convert(await self._ask("describe", {}), Description)
+        return msgspec.structs.replace(told, permits=(*told.permits, *self._target.declared.allowed))
 
     async def account(self) -> Account:
         """Return the user the agent is."""
@@ -122,6 +127,7 @@ class HostEngine:
         Raise ``PoolNotReachedError`` if it was surely not sent, ``LaunchUnansweredError`` once it has surely expired.
         """
         body = msgspec.to_builtins(order)
+        body.update(self._confinement(body.pop("confinement")))
         del body["outputs"]  # agents keep the whole directory, and older ones refuse a field they do not know
         try:
             link = await self._link()
@@ -145,6 +151,23 @@ class HostEngine:
             )  # another call of the same launch may have done so
             raise
         self._unanswered.pop(order.allocation_id, None)
+
+    def _confinement(self, wanted: Body | None) -> Body:
+        """Return how far a task is kept apart, as agents are told: what is as usual is left out."""
+        told: Body = dict(wanted or {})
+        declared = self._target.declared
+        needs = msgspec.convert(told, Confinement).needs()
+        for name in set(ALLOWABLE) & set(needs) - set(declared.allowed):
+            raise UnsupportedError(
+                f"The owner of this pool does not allow {name}.",
+                remedy=f"Leave it out, or add the pool with --option allow={name}.",
+            )
+        lists = [list(blocks) for blocks in (declared.egress, told.pop("egress", None)) if blocks]
+        if declared.egress == () and told.get("network") != "host":
+            told["network"] = "none"
+        elif lists and told.get("network") != "none":
+            told["egress"] = lists
+        return told
 
     def _not_launched(self, allocation_id: AllocationId, error: PoolUnreachableError) -> PoolUnreachableError:
         late_at = self._unanswered.get(allocation_id)
@@ -242,7 +265,10 @@ class HostEngine:
     async def put_archive(self, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
         """Send an archive to be unpacked, unless the agent has it already."""
         link = await self._link()
-        exchange = link.exchange("put_archive", msgspec.to_builtins(upload))
+        body = msgspec.to_builtins(upload)
+        if (await self.hello())["agent_version"] < LIMITS_UPLOADS:
+            del body["resources"]
+        exchange = link.exchange("put_archive", body)
         try:
             await exchange.begin()
             if await self._send_all(exchange, chunks):

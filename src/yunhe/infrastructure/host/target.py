@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from yunhe.infrastructure.contract.kind import Target
+from yunhe.kernel.confinement import is_block
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.units import parse_cpu_millis, parse_memory_mib
 
@@ -16,8 +17,18 @@ class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str = ""
     cpu_millis: int | None = None
     memory_mib: int | None = None
+    default_disk_mib: int | None = None
+    """The disk limit of a task that names none."""
     first_uid: int | None = None
     """The first of the user IDs given to projects, one each."""
+    forwarding: str = ""
+    """``on``: the agent has the host forward packets of tasks; ``off``: tasks share the host's network."""
+    allowed: tuple[str, ...] = ()
+    """What tasks may ask for: ``host-network``, ``privileged``."""
+    egress: tuple[str, ...] | None = None
+    """To which blocks of addresses alone tasks may connect; empty: to none. None: no list."""
+    writable: tuple[str, ...] = ()
+    """Directories of the host that tasks see, and write where their owner and mode let them."""
 
     def arguments(self) -> list[str]:
         """Return this as arguments of the agent."""
@@ -25,9 +36,12 @@ class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
             "--node": self.node_id or None,
             "--cpu-millis": self.cpu_millis,
             "--memory-mib": self.memory_mib,
+            "--default-disk-mib": self.default_disk_mib,
             "--first-uid": self.first_uid,
         }
-        return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
+        words = [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
+        words += ["--forwarding", self.forwarding] if self.forwarding else []
+        return [*words, *(word for path in self.writable for word in ("--writable", path))]
 
 
 class LocalHost(msgspec.Struct, frozen=True, kw_only=True, tag="local"):
@@ -66,6 +80,8 @@ class SshHost(msgspec.Struct, frozen=True, kw_only=True, tag="ssh"):
             problem = FieldProblem("destination", "must be user@host", self.destination)
             raise InvalidInputError(f"{self.destination!r} is not a host.", fields=(problem,))
 
+
+ALLOWABLE = ("host-network", "privileged")
 
 HostTarget = LocalHost | SshHost
 
@@ -113,10 +129,44 @@ def _declared(target: Target) -> DeclaredNode:
         return DeclaredNode(
             cpu_millis=parse_cpu_millis(options["cpus"]) if "cpus" in options else None,
             memory_mib=parse_memory_mib(options["memory"]) if "memory" in options else None,
+            default_disk_mib=parse_memory_mib(options["default_disk"]) if "default_disk" in options else None,
             first_uid=_number(options, "first_uid"),
+            forwarding="".join(_words(options, "forwarding", ("on", "off"))[:1]),
+            allowed=_words(options, "allow", ALLOWABLE),
+            egress=_egress(options),
+            writable=_directories(options, "writable"),
         )
     except ValueError as error:
         raise InvalidInputError(str(error), fields=(FieldProblem("options", str(error)),)) from None
+
+
+def _words(options: dict[str, str], name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in options.get(name, "").split(",") if word.strip())
+    for word in words:
+        if word not in known:
+            raise option_problem(name, f"must be of {', '.join(known)}", word)
+    return words
+
+
+def _egress(options: dict[str, str]) -> tuple[str, ...] | None:
+    text = options.get("egress", "").strip()
+    if not text or text == "none":
+        return () if text else None
+    blocks = tuple(word.strip() for word in text.split(","))
+    for block in blocks:
+        if not is_block(block):
+            raise option_problem(
+                "egress", "must be none, or blocks such as 192.0.2.0/24 and 192.0.2.7:443", block
+            )
+    return blocks
+
+
+def _directories(options: dict[str, str], name: str) -> tuple[str, ...]:
+    paths = tuple(path.strip() for path in options.get(name, "").split(",") if path.strip())
+    for path in paths:
+        if not path.startswith("/") or "/../" in f"{path}/":
+            raise option_problem(name, "must be absolute paths, separated by commas", path)
+    return paths
 
 
 def _number(options: dict[str, str], name: str) -> int | None:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -43,7 +44,13 @@ from yunhe.infrastructure.kubernetes.files.logs import LogReader, Look
 from yunhe.infrastructure.kubernetes.files.outputs import fetch_archive, within_reach
 from yunhe.infrastructure.kubernetes.files.uploads import Uploads, kept_of, volume
 from yunhe.infrastructure.kubernetes.objects import names
-from yunhe.infrastructure.kubernetes.objects.nodes import catalogue_of, node_of, unmapped_devices
+from yunhe.infrastructure.kubernetes.objects.manifests import manifests_of
+from yunhe.infrastructure.kubernetes.objects.nodes import (
+    catalogue_of,
+    node_of,
+    tolerations_for,
+    unmapped_devices,
+)
 from yunhe.infrastructure.kubernetes.objects.phases import (
     Progress,
     allocation_of,
@@ -236,6 +243,10 @@ class KubernetesEngine:
             ),
         )
 
+    def manifests(self, order: LaunchOrder) -> tuple[dict[str, Any], ...]:
+        """Return objects that, applied as they are, run *order* without the platform."""
+        return manifests_of(order, self.settings)
+
     # Lifecycle
 
     async def launch(self, order: LaunchOrder) -> None:
@@ -249,7 +260,11 @@ class KubernetesEngine:
         try:
             if order.secrets:
                 await self._create_once("secrets", key, secret_body(order, key, uid))
-            answer = await self._create_once("pods", key, pod_body(order, key, uid, self.settings, brought))
+            pod = pod_body(order, key, uid, self.settings, brought)
+            node = self._node_informer.store.get(("", order.node_id)) if order.node_id else None
+            if node is not None and (tolerations := tolerations_for(node)):
+                pod["spec"]["tolerations"] = tolerations
+            answer = await self._create_once("pods", key, pod)
         except REFUSALS:
             # A quota or an admission rule said no. A pod that is there all the same was made by an earlier call.
             if await self._read_pod(key) is None:

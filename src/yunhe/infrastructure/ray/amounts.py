@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from yunhe.infrastructure.contract.model import Catalogue, Inventory, Node, Region, Spec
+from yunhe.infrastructure.contract.model import (
+    Catalogue,
+    Inventory,
+    Node,
+    NodeSystem,
+    Region,
+    Spec,
+    Throughput,
+)
 from yunhe.infrastructure.ray.wire import RayNode, RayNodeStats
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, PoolUnreachableError, UnsupportedError
 from yunhe.kernel.ids import NodeId
@@ -19,6 +27,7 @@ _NOT_OFFERED = ("CPU", "memory", "object_store_memory", GPU)
 _WHOLE = (GPU, "TPU", "NPU", "HPU", "neuron_cores")
 """What Ray gives away in parts of one, or in whole ones: two and a half it refuses."""
 _REGION_LABEL = "ray.io/region"
+_ID_LABEL = "ray.io/node-id"
 
 
 class RayAmounts(msgspec.Struct, frozen=True):
@@ -135,7 +144,27 @@ def _node(node: RayNode, stats: RayNodeStats | None) -> Node:
         used=_used(total, stats),
         ready=not draining,
         reason="Ray drains it" if draining else "",
+        labels=_labels(node),
+        system=NodeSystem(booted_at=stats.boot_time),
+        throughput=_throughput(stats),
     )
+
+
+def _labels(node: RayNode) -> dict[str, str]:
+    """Return a node's labels, and what Ray counts there under names of its owner's."""
+    own = {
+        f"resource/{name}": f"{amount:g}"
+        for name, amount in node.resources_total.items()
+        if name not in _NOT_OFFERED and not name.startswith("node:")
+    }
+    return {**{name: value for name, value in node.labels.items() if name != _ID_LABEL}, **own}
+
+
+def _throughput(stats: RayNodeStats) -> Throughput | None:
+    if len(stats.network_speed) < 2:
+        return None
+    sent, received, *_ = stats.network_speed
+    return Throughput(received_bytes_per_s=received, sent_bytes_per_s=sent)
 
 
 def _used(total: Resources, stats: RayNodeStats) -> Resources:

@@ -105,7 +105,9 @@ class DiskUse(msgspec.Struct, frozen=True):
     used: float = 0.0
 
 
-class RayNodeStats(msgspec.Struct, frozen=True):
+class RayNodeStats(
+    msgspec.Struct, frozen=True, rename={"boot_time": "bootTime", "network_speed": "networkSpeed"}
+):
     """One entry of ``/nodes?view=summary``: what is measured on a node."""
 
     raylet: Raylet = Raylet()
@@ -115,6 +117,9 @@ class RayNodeStats(msgspec.Struct, frozen=True):
     """Bytes: total, available, per cent, used."""
     gpus: list[Gpu] | None = None
     disk: dict[str, DiskUse] | None = None
+    boot_time: float | None = None
+    network_speed: tuple[float, ...] = ()
+    """Bytes per second: sent, received."""
 
 
 class _SummaryData(msgspec.Struct, frozen=True):

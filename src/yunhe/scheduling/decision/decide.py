@@ -23,10 +23,10 @@ from yunhe.scheduling.decision.model import (
     Waiting,
 )
 from yunhe.scheduling.decision.score.columns import cost_per_hour_micros
+from yunhe.scheduling.decision.score.terms import weights_of
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
 __all__ = [
-    "DEFAULT_WEIGHTS",
     "considered",
     "cost_per_hour_micros",
     "decide",
@@ -35,10 +35,8 @@ __all__ = [
     "place_all_in",
     "place_in",
     "place_in_order",
+    "short_decision",
 ]
-
-DEFAULT_WEIGHTS = {ScoreTerm.COST_PER_HOUR: 1.0, ScoreTerm.DISTANCE_KM: 1.0}
-"""The terms that a task file may weigh; ``score.TERMS`` has every term there is."""
 
 
 def decide(demand: Demand, snapshot: Snapshot) -> Decision:
@@ -67,7 +65,8 @@ def place_all_in(demands: Sequence[Demand], cycle: Cycle) -> tuple[Decision, ...
 def place_in_order(demands: Sequence[Demand], cycle: Cycle) -> list[Decision]:
     """Decide for demands one after another in *cycle*, and reserve what each takes; the decisions are short."""
     return [
-        _short(demand, cycle, given) for demand, given in zip(demands, cycle.place_all(demands), strict=True)
+        short_decision(demand, cycle, given)
+        for demand, given in zip(demands, cycle.place_all(demands), strict=True)
     ]
 
 
@@ -92,10 +91,11 @@ def decide_in(demand: Demand, cycle: Cycle, *, advise: bool = True) -> Decision:
 
 def place_in(demand: Demand, cycle: Cycle) -> Decision:
     """Decide for *demand* in *cycle* and reserve what it takes; the decision is short."""
-    return _short(demand, cycle, cycle.place(demand))
+    return short_decision(demand, cycle, cycle.place(demand))
 
 
-def _short(demand: Demand, cycle: Cycle, given: Placement | None) -> Decision:
+def short_decision(demand: Demand, cycle: Cycle, given: Placement | None) -> Decision:
+    """Return a placement, or that there is none, without the reasons of the other pools."""
     if given is None:
         return Waiting(rejected=(), smallest_change="", snapshot_version=cycle.snapshot.version)
     return _placed(demand, cycle, given, (_candidate(demand, cycle, given.fit),))
@@ -172,6 +172,20 @@ def _placed(
         snapshot_version=snapshot.version,
         transfers=shown.moves.transfers,
         routes=shown.moves.routes,
+        omitted=_omitted(demand, candidates),
+    )
+
+
+def _omitted(demand: Demand, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
+    """Return the terms that count and that no candidate knows; those about ``near`` only where that is said."""
+    about_near = () if demand.near is not None else (ScoreTerm.LATENCY_MS, ScoreTerm.DISTANCE_KM)
+    factors = zip(ScoreTerm, weights_of(demand.policy, demand.weights).tolist(), strict=True)
+    return tuple(
+        [
+            name.value
+            for name, factor in factors
+            if factor and name not in about_near and all(one.terms[name] is None for one in candidates)
+        ]
     )
 
 

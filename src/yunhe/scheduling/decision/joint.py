@@ -21,6 +21,8 @@ from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
 WAITING_COSTS = 1e6
 NOTHING_GAINED = 1e-9
+COMPILE_FROM = 5000
+"""From so many pairs of demands times nodes on, compiling takes less time than it saves."""
 
 
 class Effort(NamedTuple):
@@ -47,18 +49,17 @@ class Plan(NamedTuple):
     """What each placement takes."""
 
 
-def decide_jointly(
-    demands: Sequence[Demand], snapshot: Snapshot, *, effort: Effort = DEFAULT_EFFORT, seed: int = 0
-) -> tuple[Decision, ...]:
-    """Decide for *demands* together; the same arguments always give the same answer."""
-    return plan_jointly(demands, snapshot, effort=effort, seed=seed).decisions
-
-
 def plan_jointly(
     demands: Sequence[Demand], snapshot: Snapshot, *, effort: Effort = DEFAULT_EFFORT, seed: int = 0
 ) -> Plan:
-    """Return the best plan found for *demands*."""
-    search = _Search(demands, Cycle(check_snapshot(snapshot)))
+    """Return the best plan found for *demands*; the same arguments always give the same answer."""
+    return best_plan(demands, JointSearch(demands, Cycle(check_snapshot(snapshot))), effort=effort, seed=seed)
+
+
+def best_plan(
+    demands: Sequence[Demand], search: "JointSearch", *, effort: Effort = DEFAULT_EFFORT, seed: int = 0
+) -> Plan:
+    """Return the best plan that *search* finds: greedy in several orders, improved, then repaired."""
     orders = _orders(demands, effort.starts, seed)
     plans = sorted((search.greedy(order) for order in orders), key=lambda plan: plan.cost)
     best = plans[0]
@@ -67,7 +68,7 @@ def plan_jointly(
     return _repaired(best, search, effort, seed)
 
 
-def _repaired(best: Plan, search: "_Search", effort: Effort, seed: int) -> Plan:
+def _repaired(best: Plan, search: "JointSearch", effort: Effort, seed: int) -> Plan:
     """Return a plan in which fewer wait, if orders with those in front find one."""
     random = np.random.default_rng(seed + 1)
     impossible: set[int] = set()
@@ -88,7 +89,7 @@ def _repaired(best: Plan, search: "_Search", effort: Effort, seed: int) -> Plan:
 
 def greedy_plan(demands: Sequence[Demand], snapshot: Snapshot) -> Plan:
     """Return what deciding one by one, in the order given, comes to."""
-    return _Search(demands, Cycle(check_snapshot(snapshot))).greedy(list(range(len(demands))))
+    return JointSearch(demands, Cycle(check_snapshot(snapshot))).greedy(list(range(len(demands))))
 
 
 def cost_of(decisions: Sequence[Decision]) -> float:
@@ -118,14 +119,15 @@ def _amounts(demand: Demand) -> tuple[float, float]:
     return first.cpu_millis / 1000, first.memory_mib / 4096
 
 
-class _Search:
+class JointSearch:
     """Plans on one cycle: whatever is tried is taken back before the next."""
 
     def __init__(self, demands: Sequence[Demand], cycle: Cycle) -> None:
         self._demands = [check_demand(demand) for demand in demands]
         self._cycle = cycle
-        for module in (kernels, score_kernels, route_kernels):  # thousands of decisions are to come
-            compile_kernels(module)
+        if len(demands) ** 2 * len(cycle.snapshot.node_ids) >= COMPILE_FROM:
+            for module in (kernels, score_kernels, route_kernels):  # thousands of decisions are to come
+                compile_kernels(module)
 
     def greedy(self, order: Sequence[int]) -> Plan:
         """Return the plan of deciding in *order*."""
@@ -135,7 +137,7 @@ class _Search:
 
     def improve(self, plan: Plan, rounds: int) -> Plan:
         """Return *plan* after moves of one demand and exchanges of two, as long as they gain something."""
-        self._put_back(range(len(self._demands)), plan.held)
+        self.put_back(plan)
         decisions, cost = list(plan.decisions), plan.cost
         for _ in range(rounds):
             before = cost
@@ -148,6 +150,10 @@ class _Search:
                 break
         held = self._taken_out(range(len(self._demands)))
         return Plan(tuple(decisions), cost_of(decisions), held)
+
+    def put_back(self, plan: Plan) -> None:
+        """Reserve all that *plan* takes."""
+        self._put_back(range(len(self._demands)), plan.held)
 
     def _moved(self, decisions: list[Decision], moved: tuple[int, ...]) -> float:
         """Take some demands out and decide them anew in the order of *moved*; return what that gains, and keep it."""

@@ -93,6 +93,8 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     weights: dict[str, float] = {}
     """Weight of each score term under ``balanced``; terms not named weigh as by default."""
     near: Place | None = None
+    nodes: tuple[NodeId, ...] = ()
+    """Only these, as a plan chose them; empty: any."""
     avoid_pools: tuple[PoolId, ...] = ()
     """Pools on which this job just failed for reasons of the pool."""
     priority: int = 0
@@ -111,6 +113,8 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     interruptible: bool = False
     """May run on capacity that can be taken back, at its price."""
     deadline_at: float | None = None
+    not_before: float | None = None
+    """It is held until then, in seconds since the epoch; None: it may start at once."""
     budget_micros: int | None = None
     budget_per_hour_micros: int | None = None
     reliability_min: float | None = None
@@ -176,6 +180,7 @@ class Rule(StrEnum):
     TIMELY = "timely"  # the deadline allows it
     RELIABLE = "reliable"  # it is reliable enough
     REACHABLE = "reachable"  # its users are near enough
+    KNOWN = "known"  # what the policy is named after is known of it
     LINKED = "linked"  # the network has a path with enough left
     ROOMY = "roomy"  # there is room
 
@@ -253,6 +258,8 @@ class Placed(msgspec.Struct, frozen=True, tag="placed", kw_only=True):
     snapshot_version: int
     transfers: tuple[Transfer, ...] = ()
     routes: tuple[Route, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """Terms that count under its policy, were asked for, and that no candidate knows: they decided nothing."""
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
@@ -290,11 +297,33 @@ class Tie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     same_node: bool = False
 
 
+class GraphObjective(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a placement of a graph is to be good at: how much each of three parts of its value counts."""
+
+    nodes: float = 0.0
+    """Balance of nodes: that no node becomes full."""
+    links: float = 0.0
+    """Balance of links between sites: that no link becomes full."""
+    energy: float = 0.0
+    """That nodes stay off, and those that are on draw little."""
+
+
+class GraphValue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a placement of a graph is worth: each part from 0 to 1, and their weighted sum."""
+
+    nodes: float
+    links: float
+    energy: float
+    total: float
+
+
 class GraphDemand(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An app: components that are placed all together or not at all, and what flows between them."""
 
     parts: tuple[Part, ...]
     ties: tuple[Tie, ...] = ()
+    objective: GraphObjective | None = None
+    """None: as little bandwidth between sites as possible."""
 
 
 class PartPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,6 +352,8 @@ class GraphPlaced(msgspec.Struct, frozen=True, tag="graph-placed", kw_only=True)
 
     parts: tuple[PartPlace, ...]
     ties: tuple[TieRoute, ...]
+    value: GraphValue | None = None
+    """By the graph's objective, where it has one."""
     snapshot_version: int
 
 

@@ -36,7 +36,7 @@ from yunhe.scheduling.decision.score import kernels as score_kernels
 from yunhe.scheduling.decision.score.columns import PoolColumns
 from yunhe.scheduling.decision.score.kernels import HOURS
 from yunhe.scheduling.decision.score.terms import (
-    MONEY,
+    COST,
     TERMS_OF_POLICY,
     facts_of,
     table_of,
@@ -120,7 +120,7 @@ class OptionScorer:
             demand.policy,
             tuple(demand.weights.items()),
             demand.interruptible,
-            (demand.deadline_at, demand.budget_micros, demand.budget_per_hour_micros),
+            (demand.deadline_at, demand.not_before, demand.budget_micros, demand.budget_per_hour_micros),
             (demand.reliability_min, demand.max_latency_ms),
             screen_key,
             survey_key,
@@ -151,6 +151,7 @@ class OptionScorer:
         return (
             demand.project_id,
             demand.avoid_pools,
+            demand.nodes,
             demand.residency,
             demand.levels,
             demand.isa,
@@ -222,7 +223,7 @@ class OptionScorer:
         order = score
         if demand.policy in TERMS_OF_POLICY:
             money = np.empty_like(score)
-            score_kernels.add_up(table, MONEY, eligible, money)
+            score_kernels.add_up(table, COST, eligible, money)
             order = np.empty_like(score)
             order[np.lexsort((money, score))] = np.arange(score.size, dtype=np.float64)
             order[np.isinf(score)] = np.inf

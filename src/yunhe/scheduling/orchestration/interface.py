@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from yunhe.control.pools.model import ExecRequest, ExecSession
-from yunhe.kernel.ids import JobId
+from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import (
     Decision,
@@ -14,7 +14,9 @@ from yunhe.scheduling.decision.model import (
     GraphPlaced,
     GraphWaiting,
     NodeAnswers,
+    Waiting,
 )
+from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan, PlannedPlace
 from yunhe.scheduling.orchestration.jobs.model import (
     Explanation,
     Job,
@@ -22,14 +24,19 @@ from yunhe.scheduling.orchestration.jobs.model import (
     JobOrder,
     JobPage,
     LogPiece,
+    SubmissionKey,
 )
 
 
 class Orchestration(Protocol):
     """Owns jobs and allocations."""
 
-    async def submit(self, orders: tuple[JobOrder, ...]) -> tuple[Job, ...]:
-        """Accept every order, or none; a job ID that is known already returns the job as it is."""
+    async def submit(self, orders: tuple[JobOrder, ...], key: SubmissionKey | None = None) -> tuple[Job, ...]:
+        """Accept every order, or none; a *key* that was used for them already returns the jobs of then."""
+        ...
+
+    async def submitted(self, key: SubmissionKey) -> tuple[Job, ...]:
+        """Return the jobs that were submitted with *key*; none if it is new."""
         ...
 
     async def plan(self, demand: Demand) -> Decision:
@@ -40,8 +47,32 @@ class Orchestration(Protocol):
         """Return where every component of an app would go now; nothing is promised."""
         ...
 
-    async def job(self, job_id: JobId) -> Job:
-        """Return one job, or raise ``NotFoundError``."""
+    async def pareto(self, demand: Demand) -> ParetoPlan | Waiting:
+        """Return the candidates that no other beats in every respect; nothing is promised."""
+        ...
+
+    async def plan_together(self, demands: tuple[Demand, ...]) -> JointPlan:
+        """Return where several demands would go together now, and what that saves; nothing is promised."""
+        ...
+
+    async def choose_places(self, orders: tuple[JobOrder, ...]) -> tuple[PlannedPlace, ...]:
+        """Return where the orders would go together now, to be run later; ``ConflictError``: they do not all fit."""
+        ...
+
+    async def hold_to_places(
+        self, orders: tuple[JobOrder, ...], places: tuple[PlannedPlace, ...]
+    ) -> tuple[JobOrder, ...]:
+        """Return the orders so that each goes to its place; ``StalePlanError``: the places do not hold any more."""
+        ...
+
+    async def render_places(
+        self, orders: tuple[JobOrder, ...], places: tuple[PlannedPlace, ...]
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the orders as objects for another deployer to apply at their places; refused as ``hold_to_places``."""
+        ...
+
+    async def job(self, job_id: JobId, *, among: tuple[ProjectId, ...] | None = None) -> Job:
+        """Return one job, or raise ``NotFoundError``; also when it is not of one of the projects *among*."""
         ...
 
     async def jobs(self, which: JobFilter) -> JobPage:

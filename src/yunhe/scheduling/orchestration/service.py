@@ -3,18 +3,30 @@
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
+import msgspec
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import ExecRequest, ExecSession
+from yunhe.control.pools.model import ExecRequest, ExecSession, LaunchOrder
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import ConflictError, NotFoundError, PoolUnreachableError, UnsupportedError
-from yunhe.kernel.ids import JobId, NodeId
+from yunhe.kernel.errors import (
+    ConflictError,
+    FieldProblem,
+    NotFoundError,
+    PoolUnreachableError,
+    StalePlanError,
+    UnsupportedError,
+)
+from yunhe.kernel.ids import AllocationId, JobId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
+from yunhe.scheduling.decision.candidates import pareto
 from yunhe.scheduling.decision.decide import decide
 from yunhe.scheduling.decision.graphs.planning import plan_graph
+from yunhe.scheduling.decision.holding import changes_since, held_to, place_of
 from yunhe.scheduling.decision.model import (
     Decision,
     Demand,
@@ -22,9 +34,13 @@ from yunhe.scheduling.decision.model import (
     GraphPlaced,
     GraphWaiting,
     NodeAnswers,
+    Placed,
+    Waiting,
 )
 from yunhe.scheduling.decision.nodes.answers import answers_of_nodes
-from yunhe.scheduling.orchestration.jobs import resizing, store
+from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan, PlannedPlace
+from yunhe.scheduling.decision.together import plan_together
+from yunhe.scheduling.orchestration.jobs import resizing, store, submission_store
 from yunhe.scheduling.orchestration.jobs.model import (
     Attempt,
     Explanation,
@@ -33,6 +49,7 @@ from yunhe.scheduling.orchestration.jobs.model import (
     JobOrder,
     JobPage,
     LogPiece,
+    SubmissionKey,
 )
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.scheduling.orchestration.placing import placement_store
@@ -42,6 +59,7 @@ from yunhe.scheduling.orchestration.placing.rounds import (
     read_decision,
 )
 from yunhe.scheduling.perception.interface import Perception
+from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import AnyRow, Connection, Database
@@ -73,12 +91,13 @@ class OrchestrationService:
         self._pools = pools
         self._clock = clock
 
-    async def submit(self, orders: tuple[JobOrder, ...]) -> tuple[Job, ...]:
+    async def submit(self, orders: tuple[JobOrder, ...], key: SubmissionKey | None = None) -> tuple[Job, ...]:
         """Accept every order, or none."""
         now, by = self._clock(), audit.actor()
 
         def write(connection: Connection) -> tuple[Job, ...]:
-            jobs = store.insert_jobs(connection, orders, now, by)
+            wanted = orders if key is None else _as_first_submitted(connection, orders, key, now)
+            jobs = store.insert_jobs(connection, wanted, now, by)
             failpoint("submit-before-commit")
             return jobs
 
@@ -87,20 +106,89 @@ class OrchestrationService:
         self._notices.poke()
         return jobs
 
+    async def submitted(self, key: SubmissionKey) -> tuple[Job, ...]:
+        """Return the jobs that were submitted with *key*."""
+        return await self._database.read(
+            lambda connection: store.read_many(connection, submission_store.kept_answer(connection, key))
+        )
+
     async def plan(self, demand: Demand) -> Decision:
         """Return what would be decided now."""
-        promised = await self._database.read(store.promised)
-        return decide(demand, await self._perception.snapshot(promised))
+        return decide(demand, await self._snapshot())
 
     async def plan_graph(self, demand: GraphDemand) -> GraphPlaced | GraphWaiting:
         """Return what would be decided now for an app of components."""
-        promised = await self._database.read(store.promised)
-        snapshot = await self._perception.snapshot(promised)
-        return await anyio.to_thread.run_sync(plan_graph, demand, snapshot)
+        return await anyio.to_thread.run_sync(plan_graph, demand, await self._snapshot())
 
-    async def job(self, job_id: JobId) -> Job:
+    async def pareto(self, demand: Demand) -> ParetoPlan | Waiting:
+        """Return the candidates that no other beats in every respect."""
+        return await anyio.to_thread.run_sync(pareto, demand, await self._snapshot())
+
+    async def plan_together(self, demands: tuple[Demand, ...]) -> JointPlan:
+        """Return where several demands would go together now, and what that saves."""
+        return await anyio.to_thread.run_sync(plan_together, demands, await self._snapshot())
+
+    async def choose_places(self, orders: tuple[JobOrder, ...]) -> tuple[PlannedPlace, ...]:
+        """Return where the orders would go together now, to be run later."""
+        snapshot = await self._snapshot()
+        demands = tuple(order.demand for order in orders)
+        plan = await anyio.to_thread.run_sync(plan_together, demands, snapshot)
+        _refuse_waiting(orders, plan)
+        return tuple(
+            place_of(demand, decision, snapshot)
+            for demand, decision in zip(demands, plan.decisions, strict=True)
+            if isinstance(decision, Placed)
+        )
+
+    async def hold_to_places(
+        self, orders: tuple[JobOrder, ...], places: tuple[PlannedPlace, ...]
+    ) -> tuple[JobOrder, ...]:
+        """Return the orders so that each goes to its place; refuse places that do not hold any more."""
+        demands = [order.demand for order in orders]
+        changes = await anyio.to_thread.run_sync(changes_since, demands, places, await self._snapshot())
+        if changes:
+            raise StalePlanError(
+                "The plan does not hold any more; nothing was started.",
+                remedy="Plan again: yunhe plan FILE… --save PLAN.",
+                fields=tuple(FieldProblem(orders[one.task].name, one.change) for one in changes),
+            )
+        return tuple(
+            msgspec.structs.replace(order, demand=held_to(order.demand, place))
+            for order, place in zip(orders, places, strict=True)
+        )
+
+    async def render_places(
+        self, orders: tuple[JobOrder, ...], places: tuple[PlannedPlace, ...]
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the orders as objects for another deployer to apply at their places."""
+        _refuse_unrenderable(orders)
+        await self.hold_to_places(orders, places)
+        found: dict[str, dict[str, Any]] = {}
+        for order, place in zip(orders, places, strict=True):
+            launch = LaunchOrder(
+                allocation_id=AllocationId(order.demand.job_id),
+                token=1,
+                project_id=order.demand.project_id,
+                node_id=place.node_id,
+                resources=place.resources,
+                steps=order.steps,
+                image=order.image,
+                envs=order.envs,
+                timeout_s=order.timeout_s,
+                disk_limit_bytes=place.resources.disk_mib * MIB or None,
+                outputs=order.outputs,
+            )
+            for one in await self._pools.manifests(place.pool_id, launch):
+                found.setdefault(msgspec.json.encode([one["kind"], one["metadata"]]).decode(), one)
+        return tuple(found.values())
+
+    async def _snapshot(self) -> Snapshot:
+        known = await self._database.read(store.known)
+        return await self._perception.snapshot(known.promised, known.groups)
+
+    async def job(self, job_id: JobId, *, among: tuple[ProjectId, ...] | None = None) -> Job:
         """Return one job."""
-        return await self._database.read(lambda connection: store.read_job(connection, job_id))
+        return await self._database.read(lambda connection: store.read_job(connection, job_id, among))
 
     async def jobs(self, which: JobFilter) -> JobPage:
         """Return jobs, newest first."""
@@ -158,9 +246,7 @@ class OrchestrationService:
     async def ask_nodes(self, job_id: JobId, node: str = "") -> NodeAnswers:
         """Return how many nodes of each pool would refuse a job now, by rule, and what one *node* says."""
         job = await self.job(job_id)
-        promised = await self._database.read(store.promised)
-        snapshot = await self._perception.snapshot(promised)
-        return await anyio.to_thread.run_sync(answers_of_nodes, job.demand, snapshot, node)
+        return await anyio.to_thread.run_sync(answers_of_nodes, job.demand, await self._snapshot(), node)
 
     async def explain(self, job_id: JobId) -> Explanation:
         """Return the decision behind a job's place, or why it waits."""
@@ -280,6 +366,53 @@ class OrchestrationService:
                 remedy="Its outputs and log stay: yunhe cp, yunhe logs.",
             )
         return job, job.attempts[-1]
+
+
+def _as_first_submitted(
+    connection: Connection, orders: tuple[JobOrder, ...], key: SubmissionKey, now: float
+) -> tuple[JobOrder, ...]:
+    """Return *orders* with the job IDs that they had when *key* was first used."""
+    ids = [order.demand.job_id for order in orders]
+    kept = submission_store.first_answer(connection, key, ids, now)
+    if kept == ids:
+        return orders
+    return tuple(
+        msgspec.structs.replace(order, demand=msgspec.structs.replace(order.demand, job_id=job_id))
+        for order, job_id in zip(orders, kept, strict=True)
+    )
+
+
+def _refuse_unrenderable(orders: tuple[JobOrder, ...]) -> None:
+    """Refuse orders with what only the platform brings: secrets and files."""
+    problems = [
+        FieldProblem(f"{order.name}.{field}", "is brought by the platform and cannot be rendered")
+        for order in orders
+        for field, there in (("secrets", order.sealed_secrets), ("workdir or file_mounts", order.mounts))
+        if there
+    ]
+    if problems:
+        raise UnsupportedError(
+            "The plan cannot be carried out without the platform.",
+            remedy="Put files into the task's image and leave secrets out, or run it here: yunhe run --plan PLAN.",
+            fields=tuple(problems),
+        )
+
+
+def _refuse_waiting(orders: tuple[JobOrder, ...], plan: JointPlan) -> None:
+    """Refuse a plan in which somebody waits, with the nearest miss of each."""
+    waits = [
+        FieldProblem(
+            order.name, "; ".join(f"{no.pool_name}: {no.detail}" for no in decision.nearest_first[:1])
+        )
+        for order, decision in zip(orders, plan.decisions, strict=True)
+        if isinstance(decision, Waiting)
+    ]
+    if waits:
+        raise ConflictError(
+            f"{len(waits)} of {len(orders)} tasks cannot be placed now; there is no plan to keep.",
+            remedy="See what each lacks: yunhe plan FILE…",
+            fields=tuple(waits),
+        )
 
 
 def _no_outputs(job: Job) -> NotFoundError:

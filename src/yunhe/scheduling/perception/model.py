@@ -14,6 +14,9 @@ class EnergyFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """What running work costs in power, and how clean that power is, hour by hour."""
 
     watts_per_core: float | None = None
+    """What a busy core adds to what its node draws."""
+    watts_idle: float | None = None
+    """What one node draws when it does nothing."""
     pue: float = 1.0
     """Power drawn by the whole site for each watt of computing."""
     price_micros_per_kwh: int | None = None
@@ -73,6 +76,8 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it meets the network; empty: a site of its own, of the pool's name."""
     relays: bool = False
     """Whether traffic of others may pass through its site."""
+    too_old: dict[str, str] = {}
+    """Facts that are unknown because they are too old, each with its age."""
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,6 +168,17 @@ class TypicalAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     resources: Resources
     share: float
+
+
+class FactBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The age from which on decisions do not know a fact any more."""
+
+    look_s: float = 60.0
+    """For what engines and agents report and measure; pools are looked at every 1.5 s."""
+    feed_s: float = 3600.0
+    """For what feeds report; they are read four times as often."""
+    told_s: float = 365 * 86400.0
+    """For what operators told."""
 
 
 class VertexKind(StrEnum):

@@ -5,7 +5,7 @@ import logging
 import anyio
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import PoolState, UsageMinute
+from yunhe.control.pools.model import FactList, PoolState, UsageMinute
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import AllocationId, NodeId, PoolId
@@ -13,8 +13,9 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.perception import store
+from yunhe.scheduling.perception.freshness import DEFAULT_BOUNDS, list_facts
 from yunhe.scheduling.perception.graph import build_graph
-from yunhe.scheduling.perception.model import ResourceGraph
+from yunhe.scheduling.perception.model import FactBounds, ResourceGraph
 from yunhe.scheduling.perception.seen import NOTHING, node_facts, pool_facts
 from yunhe.scheduling.perception.snapshot import Snapshot, build_snapshot
 from yunhe.storage.database import Connection, Database
@@ -28,20 +29,25 @@ log = logging.getLogger(__name__)
 class PerceptionService:
     """Implements ``Perception``."""
 
-    def __init__(self, database: Database, pools: Pools, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, pools: Pools, clock: Clock, bounds: FactBounds = DEFAULT_BOUNDS
+    ) -> None:
         self._database = database
         self._pools = pools
         self._clock = clock
+        self._bounds = bounds
 
-    async def snapshot(self, promised: dict[NodeId, Resources]) -> Snapshot:
-        """Encapsulate the world as known now, less what is promised on each node."""
+    async def snapshot(
+        self, promised: dict[NodeId, Resources], groups: dict[NodeId, tuple[str, ...]]
+    ) -> Snapshot:
+        """Encapsulate the world as known now, less what is promised on each node, with the groups that run there."""
         pools = await self._pools.pools()
         prices = await self._database.read(store.read_prices)
         now = self._clock()
         return build_snapshot(
-            [pool_facts(pool, prices.get(pool.id)) for pool in pools],
+            [pool_facts(pool, prices.get(pool.id), self._bounds, now) for pool in pools],
             [
-                node_facts(node, promised.get(node.id, NOTHING))
+                node_facts(node, promised.get(node.id, NOTHING), groups.get(node.id, ()))
                 for pool in pools
                 for node in pool.nodes
                 if node.ready and not node.cordoned
@@ -54,6 +60,10 @@ class PerceptionService:
         """Return how clusters, nodes and resources belong together."""
         pools = (await self._pools.pool(pool),) if pool else await self._pools.pools()
         return build_graph(pools, taken_at=self._clock())
+
+    async def facts(self, pool: str) -> FactList:
+        """Return what is known of a pool and its nodes, each fact with its source and age."""
+        return list_facts(await self._pools.pool(pool), self._bounds, self._clock())
 
     async def set_prices(self, pool_id: PoolId, tiers: dict[Tier, Prices]) -> None:
         """Take note of what a pool charges."""

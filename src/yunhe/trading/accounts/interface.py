@@ -1,12 +1,15 @@
 """What others may ask of accounts."""
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from yunhe.kernel.ids import ProjectId
 from yunhe.trading.accounts.model import (
     Action,
+    AuditLine,
     AuditPage,
     Key,
+    KeyScope,
     Member,
     NewKey,
     Principal,
@@ -31,6 +34,14 @@ class Accounts(Protocol):
         self, who: Principal, action: Action, project_id: ProjectId, subject: str = ""
     ) -> None:
         """Raise ``ForbiddenError`` and audit the denial unless *who* may do *action* there."""
+        ...
+
+    async def authorize_plugin(self, who: Principal, plugin: str) -> None:
+        """Raise ``ForbiddenError`` and audit the denial unless *who* came with the key of that plugin."""
+        ...
+
+    async def may(self, who: Principal, action: Action, project_id: ProjectId) -> bool:
+        """Return whether *who* may do *action* there; a no is not audited."""
         ...
 
     async def visible_projects(self, who: Principal) -> tuple[ProjectId, ...] | None:
@@ -62,17 +73,29 @@ class Accounts(Protocol):
         ...
 
     async def create_key(
-        self, who: Principal, name: str, *, user: str = "", expires_in_s: float | None = None
+        self,
+        who: Principal,
+        name: str,
+        *,
+        user: str = "",
+        expires_in_s: float | None = None,
+        scope: KeyScope = KeyScope(),  # noqa: B008 - frozen
     ) -> NewKey:
-        """Make a key for oneself, or for *user*."""
+        """Make a key for oneself, or for *user*: no wider and no longer than the key *who* came with, and ended with it."""
+        ...
+
+    async def rotate_key(
+        self, who: Principal, key_id: str, *, overlap_s: float, expires_in_s: float | None = None
+    ) -> NewKey:
+        """Give a key another text; the old one stays good for *overlap_s* more."""
         ...
 
     async def keys(self, who: Principal) -> tuple[Key, ...]:
         """Return one's own keys; an admin of every project sees all."""
         ...
 
-    async def revoke_key(self, who: Principal, key_id: str) -> Key:
-        """End a key; one that has ended stays so."""
+    async def revoke_key(self, who: Principal, key_id: str, *, keep_children: bool = False) -> Key:
+        """End a key and all made with it, or let those have come from the key of *who*; one that has ended stays so."""
         ...
 
     async def set_secret(self, who: Principal, project_id: ProjectId, name: str, value: str) -> SecretInfo:
@@ -93,4 +116,8 @@ class Accounts(Protocol):
 
     async def audit(self, who: Principal, *, cursor: str | None = None, limit: int = 50) -> AuditPage:
         """Return the audit log, newest first."""
+        ...
+
+    def audit_lines(self) -> AsyncIterator[AuditLine]:
+        """Yield the audit log by the places of its lines in the chain, the oldest first."""
         ...

@@ -34,6 +34,8 @@ class Action(StrEnum):
     MEMBERS = "members"
     AUDIT = "audit"
     METRICS = "metrics"
+    KEYS = "keys"
+    """Make, rotate and end one's own keys; a key whose scope names actions needs it named too."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -43,13 +45,32 @@ class Membership(msgspec.Struct, frozen=True):
     role: Role
 
 
-class Principal(msgspec.Struct, frozen=True, kw_only=True):
+class KeyScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a key is good for; what is left out is not limited."""
+
+    project_id: ProjectId = ProjectId("")
+    """Only in this project."""
+    role: Role | None = None
+    """As this role at most, whatever the user's own is."""
+    actions: tuple[Action, ...] = ()
+    """Only these."""
+    plugin: str = ""
+    """Only to register the plugin of this name; such a key opens nothing else."""
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who is calling, as proven by a key."""
 
     user_id: UserId
     name: str
     key_id: str
     memberships: tuple[Membership, ...]
+    """What the user may do, less what the key's scope leaves out."""
+    scope: KeyScope = KeyScope()
+    key_expires_at: float | None = None
+    """When the key ends: itself, or with one that it was made with."""
+    outdated: bool = False
+    """The key has been rotated, and this is its old text."""
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +100,12 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: float | None = None
     revoked_at: float | None = None
     last_used_at: float | None = None
+    parent_id: str = ""
+    """The key it was made with; it ends when that one does."""
+    scope: KeyScope = KeyScope()
+    rotated_at: float | None = None
+    overlap_until: float | None = None
+    """Until when the text from before the last rotation is good, too."""
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +137,23 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: str = "done"
     """``done`` or ``denied``; what takes several steps is ``begun``, and then ``done`` or ``failed``."""
     detail: str = ""
+
+
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True, tag="line"):
+    """A line of the audit log as it is exported: what it says, and its place in the chain."""
+
+    number: int
+    seq: int
+    at: float
+    user: str
+    key_id: str
+    action: str
+    subject: str
+    project_id: str
+    outcome: str
+    detail: str
+    previous: str
+    hash: str
 
 
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):

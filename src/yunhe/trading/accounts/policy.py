@@ -12,6 +12,7 @@ NEEDS: dict[Action, Role] = {
     Action.POOLS: Role.OPERATOR,
     Action.PRICES: Role.OPERATOR,
     Action.METRICS: Role.OPERATOR,
+    Action.KEYS: Role.VIEWER,
     Action.MEMBERS: Role.ADMIN,
     Action.AUDIT: Role.ADMIN,
 }
@@ -25,5 +26,7 @@ def role_in(who: Principal, project_id: ProjectId) -> Role | None:
 
 def may(who: Principal, action: Action, project_id: ProjectId) -> bool:
     """Return whether *who* may do *action* in the project."""
+    if who.scope.actions and action not in who.scope.actions:
+        return False
     role = role_in(who, project_id)
     return role is not None and RANK[role] >= RANK[NEEDS[action]]

@@ -4,12 +4,14 @@ Who calls has been authorized: the door asks ``authorize`` once for each request
 """
 
 import re
-import secrets as randomness
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+
+import msgspec
 
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
+    ConflictError,
     DiskFullError,
     FieldProblem,
     ForbiddenError,
@@ -17,18 +19,20 @@ from yunhe.kernel.errors import (
     NotFoundError,
     UnauthenticatedError,
 )
-from yunhe.kernel.ids import ProjectId, UserId, new_id
+from yunhe.kernel.ids import ProjectId
 from yunhe.observability.failpoints import failpoint
 from yunhe.storage import audit
 from yunhe.storage.database import Connection, Database
-from yunhe.storage.vault import Vault
-from yunhe.trading.accounts import store
+from yunhe.storage.vault import Vault, secret_place
+from yunhe.trading.accounts import keys, store
 from yunhe.trading.accounts.denials import Denials
 from yunhe.trading.accounts.model import (
     EVERY_PROJECT,
     Action,
+    AuditLine,
     AuditPage,
     Key,
+    KeyScope,
     Member,
     NewKey,
     Principal,
@@ -38,15 +42,17 @@ from yunhe.trading.accounts.model import (
 )
 from yunhe.trading.accounts.policy import NEEDS, may, role_in
 
-KEY_PREFIX = "yk_"
 NOBODY = "–"
 """Stands in the audit log for whoever came without a key that is known."""
 DEFAULT_PROJECT = ProjectId("default")
 SECRET_LIMIT_BYTES = 64 * 1024
+REFUSALS_A_MINUTE = 30
+"""Lines of the audit log that one key may cause by what it may not do."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _REMEMBERED_S = 1.0  # how long a key revoked through another process may still open this one
 _MOST_REMEMBERED = 10_000
+_EXPORT_PAGE = 500
 _USED_RESOLUTION_S = 60.0  # how exact last_used_at is; a write per request would be waste
 
 
@@ -60,6 +66,7 @@ class AccountService:
         self._known_projects: set[ProjectId] = set()
         self._remembered: dict[str, tuple[float, Principal]] = {}
         self._denials = Denials()
+        self._refusals = Denials(lines=REFUSALS_A_MINUTE)
 
     async def bootstrap(self, leave: Callable[[str], None]) -> None:
         """Make the first project, user and key on an empty platform; *leave* puts the key where its owner finds it.
@@ -76,7 +83,8 @@ class AccountService:
                 return
             user_id = store.ensure_user(connection, "admin", now)
             store.set_role(connection, EVERY_PROJECT, user_id, Role.ADMIN)
-            leave(self._new_key(connection, user_id, "first", None).text)
+            key = Key(id=keys.new_key_id(now), user_id=user_id, name="first", created_at=now)
+            leave(keys.insert_new(connection, key).text)
             failpoint("first-key-before-commit")
 
         await self._database.write(first)
@@ -94,22 +102,7 @@ class AccountService:
         if known is not None and now < until:
             return known
 
-        good_until: list[float] = []
-
-        def look(connection: Connection) -> tuple[Principal | None, str | None, str]:
-            found = store.key_and_holder(connection, digest)
-            if found is None:
-                return None, None, "The key is not known."
-            key, holder = found
-            if key.revoked_at is not None:
-                return holder, None, "The key has been revoked."
-            if key.expires_at is not None and key.expires_at <= now:
-                return holder, None, "The key has expired."
-            stale = key.last_used_at is None or key.last_used_at < now - _USED_RESOLUTION_S
-            good_until.append(min(now + _REMEMBERED_S, key.expires_at or now + _REMEMBERED_S))
-            return holder, key.id if stale else None, ""
-
-        principal, stale_key, problem = await self._database.read(look)
+        principal, stale_key, problem = await self._database.read(lambda c: _look_up(c, digest, now))
         if principal is None or problem:
             nobody = audit.Actor(NOBODY)
             await self._deny(
@@ -122,7 +115,8 @@ class AccountService:
             await self._note_use(stale_key, now)
         if len(self._remembered) > _MOST_REMEMBERED:
             self._remembered.clear()
-        self._remembered[digest] = (good_until[-1], principal)
+        ends_at = principal.key_expires_at
+        self._remembered[digest] = (min(now + _REMEMBERED_S, ends_at or now + _REMEMBERED_S), principal)
         return principal
 
     async def _note_use(self, key_id: str, now: float) -> None:
@@ -149,12 +143,47 @@ class AccountService:
         where = "the platform" if project_id == EVERY_PROJECT else f"project {project_id}"
         has = role_in(who, project_id)
         detail = f"needs {NEEDS[action]} on {where}, has {has or 'no role'}"
-        await self._database.write(
-            lambda c: self._note(c, who, action, subject, project_id, outcome="denied", detail=detail)
-        )
+        beyond = bool(who.scope.actions) and action not in who.scope.actions
+        detail = f"the key's scope leaves out {action}" if beyond else detail
+        await self._note_denial(who, action, subject, project_id, detail)
+        if beyond or who.scope != KeyScope():
+            raise ForbiddenError(
+                f"This key of {who.name} may not do this on {where}: {detail}.",
+                remedy="Use a key of wider scope: yunhe token ls shows each key's.",
+            )
         raise ForbiddenError(
             f"{who.name} may not do this on {where}: it needs the role {NEEDS[action]}.",
             remedy="Ask an admin to give you the role: yunhe project add PROJECT USER --role ROLE.",
+        )
+
+    async def authorize_plugin(self, who: Principal, plugin: str) -> None:
+        """Raise and audit unless *who* came with the key of that plugin."""
+        if who.scope.plugin == plugin:
+            return
+        its = f"is the key of plugin {who.scope.plugin}" if who.scope.plugin else "is no plugin's key"
+        await self._database.write(
+            lambda c: self._note(c, who, "plugin register", plugin, outcome="denied", detail=its)
+        )
+        raise ForbiddenError(
+            f"Plugin {plugin} registers with a key of its own, and this {its}.",
+            remedy=f"An admin makes one: yunhe token create NAME --plugin {plugin}.",
+        )
+
+    async def may(self, who: Principal, action: Action, project_id: ProjectId) -> bool:
+        """Return whether *who* may do *action* there."""
+        return may(who, action, project_id)
+
+    async def _note_denial(
+        self, who: Principal, action: Action, subject: str, project_id: str, detail: str
+    ) -> None:
+        """Note that somebody was refused: as many times a minute as a person errs, and then how many more."""
+        by, now = audit.Actor(who.name, who.key_id), self._clock()
+        before = self._refusals.count(by, "authorize", now)
+        if before is None:
+            return
+        since = f"; {before} more without a line before" if before else ""
+        await self._database.write(
+            lambda c: self._note(c, who, action, subject, project_id, outcome="denied", detail=detail + since)
         )
 
     async def visible_projects(self, who: Principal) -> tuple[ProjectId, ...] | None:
@@ -216,56 +245,100 @@ class AccountService:
         await self._database.write(take)
 
     async def create_key(
-        self, who: Principal, name: str, *, user: str = "", expires_in_s: float | None = None
+        self,
+        who: Principal,
+        name: str,
+        *,
+        user: str = "",
+        expires_in_s: float | None = None,
+        scope: KeyScope = KeyScope(),  # noqa: B008 - frozen
     ) -> NewKey:
-        """Make a key for oneself, or as admin for *user*."""
+        """Make a key for oneself, or as admin for *user*; it ends with the key that *who* came with."""
         if user and user != who.name:
             _check_name("name", name)
-        if expires_in_s is not None and expires_in_s <= 0:
-            raise InvalidInputError(
-                "The key would be expired from the start.",
-                remedy="Give a positive duration, such as 30d.",
-                fields=(FieldProblem("expires_in_s", "must be positive", str(expires_in_s)),),
-            )
+        keys.require_may_mint(who)
+        now = self._clock()
+        key = Key(
+            id=keys.new_key_id(now),
+            user_id=who.user_id,
+            name=name,
+            created_at=now,
+            expires_at=keys.child_end(who, expires_in_s, now),
+            parent_id=who.key_id,
+            scope=keys.child_scope(who.scope, scope),
+        )
 
         def create(connection: Connection) -> NewKey:
-            user_id = who.user_id
-            if user and user != who.name:
-                user_id = store.user_id(connection, user)
-            new = self._new_key(connection, user_id, name, expires_in_s)
-            self._note(connection, who, "key create", new.key.id, detail=user or who.name)
-            return new
+            if scope.project_id:
+                store.require_project(connection, scope.project_id)
+            of = store.user_id(connection, user) if user and user != who.name else who.user_id
+            mine = msgspec.structs.replace(key, user_id=of)
+            keys.require_room(connection, mine, now)
+            self._note(connection, who, "key create", key.id, detail=user or who.name)
+            return keys.insert_new(connection, mine)
 
         return await self._database.write(create)
+
+    async def rotate_key(
+        self, who: Principal, key_id: str, *, overlap_s: float, expires_in_s: float | None = None
+    ) -> NewKey:
+        """Give a key another text; the old one stays good for *overlap_s* more."""
+        keys.require_may_mint(who)
+        keys.check_overlap(overlap_s)
+        now, text = self._clock(), keys.new_text()
+        ends_at = keys.child_end(who, expires_in_s, now) if expires_in_s is not None else None
+        await self._require_mine(who, key_id)
+
+        def rotate(connection: Connection) -> NewKey:
+            keys.require_rotates(connection, who, key_id)
+            key = store.read_key(connection, key_id)
+            if key.revoked_at is not None:
+                raise ConflictError("The key has been revoked.", remedy="Make a new one: yunhe token create.")
+            changed = msgspec.structs.replace(
+                key, rotated_at=now, overlap_until=now + overlap_s, expires_at=ends_at or key.expires_at
+            )
+            self._note(connection, who, "key rotate", key_id)
+            # Who comes with the old text has lost the newer one: it is the old one that must stay good.
+            keep = who.outdated and who.key_id == key_id
+            return NewKey(key=store.rotate_key(connection, changed, text, keep_previous=keep), text=text)
+
+        self._remembered.clear()
+        return await self._database.write(rotate)
 
     async def keys(self, who: Principal) -> tuple[Key, ...]:
         """Return one's own keys; an admin of every project sees all."""
         of = None if may(who, Action.MEMBERS, EVERY_PROJECT) else who.user_id
         return await self._database.read(lambda connection: store.read_keys(connection, of))
 
-    async def revoke_key(self, who: Principal, key_id: str) -> Key:
-        """End a key; one that has ended stays so."""
+    async def revoke_key(self, who: Principal, key_id: str, *, keep_children: bool = False) -> Key:
+        """End a key and all made with it; one that has ended stays so."""
+        if key_id != who.key_id:
+            keys.require_may_mint(who)
         now = self._clock()
-        mine = {key.id for key in await self.keys(who)}
-        if key_id not in mine:
-            raise NotFoundError(f"There is no key {key_id} of yours.", remedy="List them: yunhe token ls.")
+        await self._require_mine(who, key_id)
 
         def revoke(connection: Connection) -> Key:
-            self._note(connection, who, "key revoke", key_id)
+            if keep_children:
+                store.adopt_children(connection, key_id, who.key_id)
+            self._note(connection, who, "key revoke", key_id, detail="children kept" if keep_children else "")
             return store.revoke_key(connection, key_id, now)
 
         self._remembered.clear()
         return await self._database.write(revoke)
 
+    async def _require_mine(self, who: Principal, key_id: str) -> None:
+        if key_id not in {key.id for key in await self.keys(who)}:
+            raise NotFoundError(f"There is no key {key_id} of yours.", remedy="List them: yunhe token ls.")
+
     async def set_secret(self, who: Principal, project_id: ProjectId, name: str, value: str) -> SecretInfo:
         """Keep a secret, encrypted."""
         _check_secret(name, value)
-        sealed, now = self._vault.seal(value), self._clock()
+        now = self._clock()
 
         def keep(connection: Connection) -> SecretInfo:
             store.require_project(connection, project_id)
             info = SecretInfo(name=name, project_id=project_id, updated_at=now, updated_by=who.name)
-            store.write_secret(connection, info, sealed)
+            store.write_secret(connection, info, self._vault.seal(value, *secret_place(project_id, name)))
             self._note(connection, who, "secret set", name, project_id)
             return info
 
@@ -305,20 +378,13 @@ class AccountService:
         entries = found[:limit]
         return AuditPage(entries=entries, next_cursor=str(entries[-1].seq) if len(found) > limit else None)
 
-    def _new_key(
-        self, connection: Connection, user_id: UserId, name: str, expires_in_s: float | None
-    ) -> NewKey:
-        now = self._clock()
-        text = KEY_PREFIX + randomness.token_urlsafe(32)
-        key = Key(
-            id=new_id("key", now),
-            user_id=user_id,
-            name=name,
-            created_at=now,
-            expires_at=None if expires_in_s is None else now + expires_in_s,
-        )
-        store.insert_key(connection, key, text)
-        return NewKey(key=key, text=text)
+    async def audit_lines(self) -> AsyncIterator[AuditLine]:
+        """Yield the audit log by the places of its lines in the chain."""
+        after = 0
+        while page := await self._database.read(lambda c, a=after: store.read_chain(c, a, _EXPORT_PAGE)):
+            for line in page:
+                yield line
+            after = page[-1].number
 
     def _note(  # noqa: PLR0913 - one for each column
         self,
@@ -342,6 +408,36 @@ class AccountService:
             outcome=outcome,
             detail=detail,
         )
+
+
+def _look_up(connection: Connection, digest: str, now: float) -> tuple[Principal | None, str | None, str]:
+    """Return who holds a key, its ID if its last use is to be noted, and why it opens nothing."""
+    found = store.key_and_holder(connection, digest)
+    if found is None:
+        return None, None, "The key is not known."
+    key, holder = found
+    ended = _why_ended(key, now)
+    if ended or (holder.outdated and (key.overlap_until or 0.0) <= now):
+        return holder, None, ended or "The key has been rotated, and this is its old text."
+    ancestors = store.ancestors(connection, key.parent_id)
+    if any(_why_ended(one, now) for one in ancestors):
+        return holder, None, "The key that this one was made with has ended."
+    ends = [one.expires_at for one in (key, *ancestors) if one.expires_at is not None]
+    ends += [key.overlap_until] if holder.outdated and key.overlap_until is not None else []
+    principal = msgspec.structs.replace(
+        holder,
+        memberships=keys.narrowed(holder.memberships, key.scope),
+        scope=key.scope,
+        key_expires_at=min(ends, default=None),
+    )
+    stale = key.last_used_at is None or key.last_used_at < now - _USED_RESOLUTION_S
+    return principal, key.id if stale else None, ""
+
+
+def _why_ended(key: Key, now: float) -> str:
+    if key.revoked_at is not None:
+        return "The key has been revoked."
+    return "The key has expired." if key.expires_at is not None and key.expires_at <= now else ""
 
 
 def _check_name(field: str, name: str) -> None:

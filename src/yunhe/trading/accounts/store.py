@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from yunhe.kernel.errors import NotFoundError
@@ -11,10 +12,14 @@ from yunhe.kernel.ids import ProjectId, UserId, new_id
 from yunhe.kernel.validation import nearest
 from yunhe.storage import audit
 from yunhe.storage.database import AnyRow, Connection, insert_if_missing, metadata
+from yunhe.storage.resealing import SealedColumn
+from yunhe.storage.vault import secret_place
 from yunhe.trading.accounts.model import (
     EVERY_PROJECT,
     AuditEntry,
+    AuditLine,
     Key,
+    KeyScope,
     Member,
     Membership,
     Principal,
@@ -54,6 +59,11 @@ KEYS = sa.Table(
     sa.Column("expires_at", sa.Float),
     sa.Column("revoked_at", sa.Float),
     sa.Column("last_used_at", sa.Float),
+    sa.Column("parent_id", sa.String(40), nullable=False, server_default="", index=True),
+    sa.Column("scope", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("rotated_at", sa.Float),
+    sa.Column("previous_digest", sa.String(64), unique=True, index=True),
+    sa.Column("overlap_until", sa.Float),
 )
 SECRETS = sa.Table(
     "account_secret",
@@ -63,6 +73,12 @@ SECRETS = sa.Table(
     sa.Column("sealed", sa.Text, nullable=False),
     sa.Column("updated_at", sa.Float, nullable=False),
     sa.Column("updated_by", sa.String(64), nullable=False),
+)
+SEALED = SealedColumn(
+    "secret",
+    SECRETS,
+    "sealed",
+    lambda vault, row: vault.renew(row.sealed, *secret_place(row.project_id, row.name)),
 )
 
 
@@ -160,14 +176,65 @@ def insert_key(connection: Connection, key: Key, text: str) -> None:
             digest=digest_of(text),
             created_at=key.created_at,
             expires_at=key.expires_at,
+            parent_id=key.parent_id,
+            scope=msgspec.json.encode(key.scope).decode(),
         )
     )
 
 
 def key_and_holder(connection: Connection, digest: str) -> tuple[Key, Principal] | None:
     """Return the key with this digest and who holds it; None when it is not known."""
-    row = connection.execute(sa.select(KEYS).where(KEYS.c.digest == digest)).first()
-    return None if row is None else (_to_key(row), _holder(connection, row))
+    either = sa.or_(KEYS.c.digest == digest, KEYS.c.previous_digest == digest)
+    row = connection.execute(sa.select(KEYS).where(either)).first()
+    if row is None:
+        return None
+    holder = _holder(connection, row)
+    return _to_key(row), msgspec.structs.replace(holder, outdated=row.digest != digest)
+
+
+def ancestors(connection: Connection, key_id: str) -> list[Key]:
+    """Return the key *key_id* and those it came from, nearest first; none for a key that came from none."""
+    line: list[Key] = []
+    while key_id:
+        row = connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id)).one()
+        line.append(_to_key(row))
+        key_id = row.parent_id
+    return line
+
+
+def parent_of(connection: Connection, key_id: str) -> str:
+    """Return the ID of the key that a key was made with; empty: none."""
+    return connection.scalar(sa.select(KEYS.c.parent_id).where(KEYS.c.id == key_id)) or ""
+
+
+def count_keys(connection: Connection, user: UserId, now: float) -> tuple[int, int]:
+    """Return how many keys of a user are valid, and how many were made within the last hour."""
+    own = sa.select(sa.func.count()).select_from(KEYS).where(KEYS.c.user_id == user)
+    unexpired = sa.or_(KEYS.c.expires_at.is_(None), KEYS.c.expires_at > now)
+    live = connection.scalar(own.where(KEYS.c.revoked_at.is_(None), unexpired))
+    return live or 0, connection.scalar(own.where(KEYS.c.created_at > now - 3600)) or 0
+
+
+def rotate_key(connection: Connection, key: Key, text: str, *, keep_previous: bool) -> Key:
+    """Give a key another text; the one of before stays good until ``overlap_until``, or the one before that."""
+    row = connection.execute(sa.select(KEYS).where(KEYS.c.id == key.id)).one()
+    connection.execute(
+        KEYS.update()
+        .where(KEYS.c.id == key.id)
+        .values(
+            digest=digest_of(text),
+            previous_digest=row.previous_digest if keep_previous else row.digest,
+            rotated_at=key.rotated_at,
+            overlap_until=key.overlap_until,
+            expires_at=key.expires_at,
+        )
+    )
+    return read_key(connection, key.id)
+
+
+def read_key(connection: Connection, key_id: str) -> Key:
+    """Return one key."""
+    return _to_key(connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id)).one())
 
 
 def note_use(connection: Connection, key_id: str, now: float) -> None:
@@ -188,10 +255,18 @@ def read_keys(connection: Connection, of: UserId | None) -> tuple[Key, ...]:
 
 
 def revoke_key(connection: Connection, key_id: str, now: float) -> Key:
-    """End a key and return it; one that has ended keeps its end."""
-    mine = KEYS.c.id == key_id
-    connection.execute(KEYS.update().where(mine, KEYS.c.revoked_at.is_(None)).values(revoked_at=now))
-    return _to_key(connection.execute(sa.select(KEYS).where(mine)).one())
+    """End a key and all that came from it, and return it; one that has ended keeps its end."""
+    ending = {key_id}
+    while ending:
+        live = KEYS.c.revoked_at.is_(None)
+        connection.execute(KEYS.update().where(KEYS.c.id.in_(ending), live).values(revoked_at=now))
+        ending = set(connection.scalars(sa.select(KEYS.c.id).where(KEYS.c.parent_id.in_(ending), live)))
+    return read_key(connection, key_id)
+
+
+def adopt_children(connection: Connection, key_id: str, parent_id: str) -> None:
+    """Let the keys that were made with one key have come from another."""
+    connection.execute(KEYS.update().where(KEYS.c.parent_id == key_id).values(parent_id=parent_id))
 
 
 def write_secret(connection: Connection, info: SecretInfo, sealed: str) -> None:
@@ -235,6 +310,17 @@ def read_audit(connection: Connection, before: int | None, limit: int) -> tuple[
     return tuple(_to_audit(row) for row in connection.execute(query))
 
 
+def read_chain(connection: Connection, after: int, limit: int) -> list[AuditLine]:
+    """Return lines of the audit log by their place in the chain."""
+    log, chain = audit.LOG, audit.CHAIN
+    sealed = sa.select(log, chain.c.number, chain.c.previous, chain.c.hash).join(
+        chain, chain.c.seq == log.c.seq
+    )
+    rows = connection.execute(sealed.where(chain.c.number > after).order_by(chain.c.number).limit(limit))
+    fields = AuditLine.__struct_fields__
+    return [AuditLine(**{name: getattr(row, name) for name in fields}) for row in rows]
+
+
 def _holder(connection: Connection, key: AnyRow) -> Principal:
     """Return who holds a key, with every membership."""
     user = connection.execute(sa.select(USERS).where(USERS.c.id == key.user_id)).one()
@@ -263,6 +349,10 @@ def _to_key(row: AnyRow, user: str = "") -> Key:
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
         last_used_at=row.last_used_at,
+        parent_id=row.parent_id,
+        scope=msgspec.json.decode(row.scope, type=KeyScope),
+        rotated_at=row.rotated_at,
+        overlap_until=row.overlap_until,
     )
 
 

@@ -2,30 +2,36 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import msgspec
 
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, YunheError
 from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
-from yunhe.observability.failpoints import failpoint
-from yunhe.scheduling.decision.model import Plan
+from yunhe.kernel.validation import most
+from yunhe.scheduling.decision.model import Demand, Plan, Waiting
+from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan, PlannedPlace
 from yunhe.scheduling.orchestration.interface import Orchestration
-from yunhe.scheduling.orchestration.jobs.model import Job, JobFilter, JobOrder, Mount, Step
+from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount, Step, SubmissionKey
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
-from yunhe.storage.database import Database
 from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.model import Principal
-from yunhe.trading.applications import store
-from yunhe.trading.applications.model import Submission, archive_id, archive_scope
-from yunhe.trading.demand.deconstruct import image_name, mount_paths, timeout_s
+from yunhe.trading.applications.model import (
+    BATCH_LIMIT,
+    PlannedTask,
+    SavedPlan,
+    Submission,
+    archive_id,
+    archive_scope,
+)
+from yunhe.trading.demand.deconstruct import confinement, image_name, mount_paths, timeout_s
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.parse import not_runnable
 
-BATCH_LIMIT = 1000
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -35,14 +41,12 @@ class ApplicationService:
 
     def __init__(
         self,
-        database: Database,
         blobs: Blobs,
         accounts: Accounts,
         demands: Demands,
         orchestration: Orchestration,
         clock: Clock,
     ) -> None:
-        self._database = database
         self._blobs = blobs
         self._accounts = accounts
         self._demands = demands
@@ -53,44 +57,92 @@ class ApplicationService:
         self, who: Principal, submissions: tuple[Submission, ...], *, idempotency_key: str = ""
     ) -> tuple[Job, ...]:
         """Accept all or none."""
+        return await self._submit(who, submissions, idempotency_key)
+
+    async def save_plan(self, who: Principal, submissions: tuple[Submission, ...]) -> SavedPlan:
+        """Return where tasks would go together now, to be run later."""
+        _check_batch(submissions, "")
+        for project_id in {submission.project_id for submission in submissions}:
+            await self._accounts.require_project(project_id)
+        ids = [JobId(f"plan_{number}") for number in range(len(submissions))]
+        now = self._clock()
+        places = await self._orchestration.choose_places(await self._orders(who, submissions, ids, now))
+        tasks = tuple(
+            PlannedTask(submission=submission, place=place)
+            for submission, place in zip(submissions, places, strict=True)
+        )
+        return SavedPlan(made_at=now, tasks=tasks).sealed()
+
+    async def run_plan(self, who: Principal, plan: SavedPlan) -> tuple[Job, ...]:
+        """Run a saved plan as it is, once: the same plan again is the same jobs."""
+        plan.check()
+        submissions = tuple(task.submission for task in plan.tasks)
+        places = tuple(task.place for task in plan.tasks)
+        return await self._submit(who, submissions, f"plan-{plan.digest}", places)
+
+    async def render_plan(self, who: Principal, plan: SavedPlan) -> tuple[dict[str, Any], ...]:
+        """Return a saved plan as objects for another deployer to apply."""
+        plan.check()
+        submissions = tuple(task.submission for task in plan.tasks)
+        _check_batch(submissions, "")
+        ids = [JobId(f"plan_{plan.digest[:16]}{number}") for number in range(len(submissions))]
+        orders = await self._orders(who, submissions, ids, self._clock())
+        return await self._orchestration.render_places(orders, tuple(task.place for task in plan.tasks))
+
+    async def _submit(
+        self,
+        who: Principal,
+        submissions: tuple[Submission, ...],
+        idempotency_key: str,
+        places: tuple[PlannedPlace, ...] = (),
+    ) -> tuple[Job, ...]:
         _check_batch(submissions, idempotency_key)
         for project_id in {submission.project_id for submission in submissions}:
             await self._accounts.require_project(project_id)
-        digest = hashlib.sha256(msgspec.json.encode(submissions)).hexdigest()
-        known = await self._known(who, idempotency_key, digest) if idempotency_key else ()
-        if known:
-            return known
         now = self._clock()
         ids = sorted(JobId(new_id("job", now)) for _ in submissions)  # a batch keeps its order in the queue
-        orders = await self._orders(who, submissions, ids)  # refuses before the key is used up
-        if idempotency_key:
-            kept = await self._database.write(
-                lambda c: store.first_answer(c, who.user_id, idempotency_key, digest, (ids, now)),
-                uses_reserve=False,
-            )
-            failpoint("submit-after-key")
-            if kept != ids:  # the same submission came twice at once: its jobs have the IDs of the other
-                orders = tuple(_with_id(order, job_id) for order, job_id in zip(orders, kept, strict=True))
-        return await self._orchestration.submit(orders)
-
-    async def _known(self, who: Principal, key: str, digest: str) -> tuple[Job, ...]:
-        """Return the jobs of an earlier call with this key, whatever its task names may have become since.
-
-        None: the key is new, or that call ended between its key and its jobs, which are made now.
-        """
-        kept = await self._database.read(lambda c: store.kept_answer(c, who.user_id, key, digest))
-        if not kept:
-            return ()
-        page = await self._orchestration.jobs(JobFilter(ids=tuple(kept), limit=len(kept)))
-        return tuple(sorted(page.jobs, key=lambda job: kept.index(job.id)))
+        if not idempotency_key:
+            return await self._orchestration.submit(await self._orders(who, submissions, ids, now))
+        digest = hashlib.sha256(msgspec.json.encode(submissions)).hexdigest()
+        key = SubmissionKey(who.user_id, idempotency_key, digest)
+        try:
+            orders = await self._orders(who, submissions, ids, now)
+            if places:
+                orders = await self._orchestration.hold_to_places(orders, places)
+        except YunheError:
+            known = await self._orchestration.submitted(key)  # what it named then may be gone since
+            if known:
+                return known
+            raise
+        return await self._orchestration.submit(orders, key)
 
     async def plan(self, project_id: ProjectId, task: Task) -> Plan:
         """Return where the task would go now."""
         if task.components:
-            graph = await self._demands.deconstruct_graph(task, project_id)
+            graph = await self._demands.deconstruct_graph(task, project_id, self._clock())
             return await self._orchestration.plan_graph(graph)
-        demand = await self._demands.deconstruct(task, JobId(""), project_id)
+        demand = await self._demands.deconstruct(task, JobId(""), project_id, self._clock())
         return await self._orchestration.plan(demand)
+
+    async def pareto(self, project_id: ProjectId, task: Task) -> ParetoPlan | Waiting:
+        """Return the pools that no other beats in every respect for the task."""
+        _refuse_graphs((task,), "compared")
+        return await self._orchestration.pareto(
+            await self._demands.deconstruct(task, JobId(""), project_id, self._clock())
+        )
+
+    async def plan_together(self, submissions: tuple[Submission, ...]) -> JointPlan:
+        """Return where several tasks would go together now, and what that saves."""
+        _refuse_graphs([submission.task for submission in submissions], "planned together")
+        now = self._clock()
+        return await self._orchestration.plan_together(
+            tuple(
+                [
+                    await self._demands.deconstruct(one.task, JobId(f"plan_{number}"), one.project_id, now)
+                    for number, one in enumerate(submissions)
+                ]
+            )
+        )
 
     async def upload(self, project_id: ProjectId, digest: str, chunks: AsyncIterator[bytes]) -> BlobId:
         """Keep an archive to mount later."""
@@ -122,23 +174,32 @@ class ApplicationService:
         return found
 
     async def _orders(
-        self, who: Principal, submissions: tuple[Submission, ...], ids: list[JobId]
+        self, who: Principal, submissions: tuple[Submission, ...], ids: list[JobId], now: float
     ) -> tuple[JobOrder, ...]:
         secrets = await self._sealed(submissions)
         return tuple(
             [
-                await self._order(who, submission, job_id, secrets)
+                await self._order(
+                    who,
+                    submission,
+                    await self._demands.deconstruct(submission.task, job_id, submission.project_id, now),
+                    secrets,
+                )
                 for submission, job_id in zip(submissions, ids, strict=True)
             ]
         )
 
     async def _order(
-        self, who: Principal, submission: Submission, job_id: JobId, secrets: dict[tuple[ProjectId, str], str]
+        self,
+        who: Principal,
+        submission: Submission,
+        demand: Demand,
+        secrets: dict[tuple[ProjectId, str], str],
     ) -> JobOrder:
         task, project_id = submission.task, submission.project_id
         steps = [Step(name="setup", script=task.setup)] if task.setup else []
         return JobOrder(
-            demand=await self._demands.deconstruct(task, job_id, project_id),
+            demand=demand,
             name=task.name or "task",
             submitted_by=who.name,
             steps=(*steps, Step(name="run", script=task.run)),
@@ -149,6 +210,7 @@ class ApplicationService:
             outputs=task.outputs,
             retries=task.retries,
             timeout_s=timeout_s(task),
+            confinement=confinement(task),
         )
 
     async def _mounts(self, submission: Submission) -> tuple[Mount, ...]:
@@ -189,13 +251,19 @@ def _check_batch(submissions: tuple[Submission, ...], idempotency_key: str) -> N
         raise InvalidInputError(
             f"The submission has {len(problems)} problem{'s' if len(problems) > 1 else ''}; nothing was accepted.",
             remedy="Fix the fields named and submit again.",
-            fields=tuple(problems),
+            fields=most(problems),
         )
 
 
-def _with_id(order: JobOrder, job_id: JobId) -> JobOrder:
-    demand = msgspec.structs.replace(order.demand, job_id=job_id)
-    return msgspec.structs.replace(order, demand=demand)
+def _refuse_graphs(tasks: Sequence[Task], what: str) -> None:
+    """Refuse tasks with components, which are placed as a graph."""
+    named = [task.name or "task" for task in tasks if task.components]
+    if named:
+        raise InvalidInputError(
+            f"{', '.join(named)} has components, which cannot be {what}.",
+            remedy="Plan it alone: yunhe plan FILE.",
+            fields=(FieldProblem("components", f"cannot be {what}"),),
+        )
 
 
 def _check_digest(digest: str) -> None:

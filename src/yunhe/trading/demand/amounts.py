@@ -1,5 +1,6 @@
 """Amounts as people write them in a task → exact numbers, or a ``ValueError`` that says how to write them."""
 
+import calendar
 import math
 import posixpath
 import re
@@ -14,6 +15,11 @@ MOST_MBPS = 1e9
 LONGEST_S = 366 * 86400.0
 LEAST_CPU_MILLIS = 10  # the smallest share the kernel's scheduler can hold a group to
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(?:bps|bit/s))?", re.ASCII | re.IGNORECASE)
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?"
+    r"(?P<zone>Z|[+-](?P<ahead_h>\d\d):?(?P<ahead_m>\d\d))?",
+    re.ASCII,
+)
 _MBPS = {"K": 0.001, "M": 1.0, "G": 1000.0}
 
 
@@ -64,6 +70,26 @@ def duration_s(value: str | float) -> float:
     if not 0 < seconds <= LONGEST_S:
         raise ValueError("must be more than 0 and at most 366 days")
     return seconds
+
+
+def moment(value: str | float, now: float = 0.0) -> float:
+    """Return when ``2h`` from *now* is, or ``2026-12-01T08:00:00+08:00``, in seconds since the epoch."""
+    text = str(value).strip()
+    if "T" not in text and "-" not in text:
+        return now + duration_s(value)
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError("must be like 2h (from submission) or 2026-12-01T08:00:00+08:00")
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
+        raise ValueError("must be a day that there is, from 1970 on")
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("must be a time of day from 00:00:00 to 23:59:59")
+    if match["zone"] is None:
+        raise ValueError("needs its time zone: end it with Z or with +08:00")
+    sign = -1 if match["zone"].startswith("-") else 1
+    ahead_s = sign * (int(match["ahead_h"] or 0) * 3600 + int(match["ahead_m"] or 0) * 60)
+    return float(calendar.timegm((year, month, day, hour, minute, second)) - ahead_s)
 
 
 def bandwidth_mbps(value: str | float) -> float:

@@ -2,35 +2,37 @@
 
 import msgspec
 
+from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.places import parse_place
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Alternative, Demand, Domain, GraphDemand, Part, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec, Task
+from yunhe.trading.demand.placement_fields import demanded
 
 DEFAULT_CPU_MILLIS = 1000
 DEFAULT_MEMORY_MIB = 1024
 
 
-def deconstruct(task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
-    """Return the demand of a task that was parsed."""
+def deconstruct(task: Task, job_id: JobId, project_id: ProjectId, now: float) -> Demand:
+    """Return the demand of a task that was parsed and is submitted at *now*."""
     spec = task.resources
     wishes = tuple(_over(spec, choice) for choice in spec.ordered or spec.any_of) or (spec,)
-    demand = _demand(task, wishes, job_id, project_id)
+    demand = _demand(task, wishes, (job_id, project_id), now)
     members = task.num_nodes if task.service is None else task.service.replicas
     if members == 1:
         return demand
-    return msgspec.structs.replace(
-        demand, members=members, one_pool=task.service is None, spread=Spread(Domain.NODE, 1)
-    )
+    spread = demand.spread or Spread(Domain.NODE, 1)
+    return msgspec.structs.replace(demand, members=members, one_pool=task.service is None, spread=spread)
 
 
-def deconstruct_graph(task: Task, project_id: ProjectId) -> GraphDemand:
-    """Return the demand of a task with components that was parsed."""
+def deconstruct_graph(task: Task, project_id: ProjectId, now: float) -> GraphDemand:
+    """Return the demand of a task with components that was parsed and is submitted at *now*."""
+    owner = (JobId(""), project_id)
     return GraphDemand(
         parts=tuple(
-            Part(part.name, _demand(task, (_over(task.resources, part.resources),), JobId(""), project_id))
+            Part(part.name, _demand(task, (_over(task.resources, part.resources),), owner, now))
             for part in task.components
         ),
         ties=tuple(
@@ -43,13 +45,16 @@ def deconstruct_graph(task: Task, project_id: ProjectId) -> GraphDemand:
             )
             for link in task.links
         ),
+        objective=task.objective,
     )
 
 
-def _demand(task: Task, wishes: tuple[ResourceSpec, ...], job_id: JobId, project_id: ProjectId) -> Demand:
+def _demand(
+    task: Task, wishes: tuple[ResourceSpec, ...], owner: tuple[JobId, ProjectId], now: float
+) -> Demand:
     return Demand(
-        job_id=job_id,
-        project_id=project_id,
+        job_id=owner[0],
+        project_id=owner[1],
         alternatives=tuple(_alternative(wish) for wish in wishes),
         ordered=bool(task.resources.ordered),
         tier=task.tier,
@@ -58,13 +63,29 @@ def _demand(task: Task, wishes: tuple[ResourceSpec, ...], job_id: JobId, project
         near=None if task.near is None else parse_place(task.near),
         levels=() if task.level is None else (task.level,),
         powers=_powers(task),
+        **demanded(task, now),
     )
 
 
 def _powers(task: Task) -> tuple[str, ...]:
     """Return what an engine must be able to do beyond the basics."""
     moves_files = task.workdir is not None or task.file_mounts or task.outputs
-    return (*(("images",) if task.image else ()), *(("files",) if moves_files else ()))
+    apart = confinement(task)
+    return (
+        *(("images",) if task.image else ()),
+        *(("files",) if moves_files else ()),
+        *(() if apart is None else apart.needs()),
+    )
+
+
+def confinement(task: Task) -> Confinement | None:
+    """Return how far the task is kept apart; None where that is as usual."""
+    apart = Confinement(
+        network=task.network,
+        egress=task.egress,
+        privileged=task.privileged,
+    )
+    return None if apart == Confinement() else apart
 
 
 def image_name(task: Task) -> str:

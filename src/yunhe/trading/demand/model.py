@@ -4,12 +4,9 @@ import msgspec
 
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
-from yunhe.scheduling.decision.model import (
-    Policy,
-    ScoreTerm,
-)
+from yunhe.scheduling.decision.model import Domain, GraphObjective, Policy, ScoreTerm, Spread
 
-SCORE_TERMS = (ScoreTerm.COST_PER_HOUR, ScoreTerm.DISTANCE_KM)
+SCORE_TERMS = tuple(ScoreTerm)
 """What ``weights`` may weigh: the terms decisions are scored by."""
 
 
@@ -22,6 +19,8 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     accelerators: str | dict[str, float] | None = None
     pool: str | None = None
     """Only this pool."""
+    use_spot: bool = False
+    """SkyPilot's word for ``interruptible``."""
     any_of: tuple["ResourceSpec", ...] = ()
     """Alternatives; the policy chooses."""
     ordered: tuple["ResourceSpec", ...] = ()
@@ -32,6 +31,13 @@ class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """Equal servers, each on a node of its own."""
 
     replicas: int = 1
+
+
+class AffinitySpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A group of jobs to be beside or apart from, and how near that is."""
+
+    group: str
+    over: Domain = Domain.NODE
 
 
 class ComponentSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -65,6 +71,12 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     resources: ResourceSpec = ResourceSpec()
     image: str = ""
     """A container image to run in; ``docker:NAME`` and ``NAME`` are the same."""
+    network: str = ""
+    """``none`` or ``host``; else one of its own, with a way out."""
+    egress: tuple[str, ...] = ()
+    """Blocks of addresses to which alone it may connect; empty: no list."""
+    privileged: bool = False
+    """Without the filter of system calls, with the host's devices."""
     workdir: str | None = None
     """A local directory; sent along and made the working directory."""
     envs: dict[str, str] = {}
@@ -85,8 +97,25 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     tier: Tier = Tier.HIGH
     policy: Policy = Policy.BALANCED
     weights: dict[str, float] = {}
+    residency: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    tolerations: tuple[str, ...] = ()
+    architecture: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    affinity: tuple[AffinitySpec, ...] = ()
+    anti_affinity: tuple[AffinitySpec, ...] = ()
+    spread: Spread | None = None
+    duration: str | float | None = None
+    deadline: str | float | None = None
+    start_after: str | float | None = None
+    budget_per_hour: float | None = None
+    reliability: float | None = None
+    interruptible: bool = False
+    max_latency: str | None = None
     num_nodes: int = 1
     """Members that are placed together or not at all, each on a node of its own."""
     service: ServiceSpec | None = None
     components: tuple[ComponentSpec, ...] = ()
     links: tuple[LinkSpec, ...] = ()
+    objective: GraphObjective | None = None
+    """What the placement of the components is to be good at; none: as little bandwidth between sites as possible."""

@@ -8,11 +8,13 @@ still speak.
 import re
 from typing import Any, cast
 
+from yunhe.kernel.confinement import NETWORKS, is_block
 from yunhe.kernel.documents import kind_of
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level, parse_place
-from yunhe.scheduling.decision.model import Policy
+from yunhe.kernel.validation import how_many, most
+from yunhe.scheduling.decision.model import Policy, ScoreTerm
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import SCORE_TERMS, Task
 from yunhe.trading.demand.part_fields import (
@@ -20,15 +22,16 @@ from yunhe.trading.demand.part_fields import (
     components,
     links,
     members,
+    objective,
     planned_only,
     service,
 )
+from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
 from yunhe.trading.demand.planned import PLAN_ONLY, TASK_FIELDS
 from yunhe.trading.demand.reader import (
     Document,
     Reader,
     Readers,
-    did_you_mean,
     read_yaml,
 )
 from yunhe.trading.demand.resource_fields import resources
@@ -59,11 +62,11 @@ def parse_task(document: object, *, plan: bool = False) -> Task:
     _check_together(reader, known)
     check_parts(reader, known, plan=plan)
     if reader.problems:
-        count = len(reader.problems)
+        found = tuple(reader.problems)
         raise InvalidInputError(
-            f"The task has {count} problem{'s' * (count > 1)}.",
+            f"The task has {how_many(found)} problem{'s' * (len(found) > 1)}.",
             remedy="Every field is described in docs/reference/task.md and by `yunhe run --schema`.",
-            fields=tuple(reader.problems),
+            fields=most(found),
         )
     return Task(**cast("dict[str, Any]", known))
 
@@ -105,6 +108,27 @@ def _image(reader: Reader, field: str, value: object) -> str:
             image,
         )
     return image
+
+
+def _network(reader: Reader, field: str, value: object) -> str:
+    network = reader.text(field, value)
+    if network not in NETWORKS:
+        reader.note(field, "must be none or host; left out, the task has a network of its own", network)
+    return network
+
+
+def _egress(reader: Reader, field: str, value: object) -> tuple[str, ...]:
+    blocks = reader.texts(field, value)
+    for number, block in enumerate(blocks):
+        if not is_block(block):
+            reader.note(f"{field}[{number}]", "must be a block such as 192.0.2.0/24 or 192.0.2.7:443", block)
+    return blocks
+
+
+def _privileged(reader: Reader, field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        reader.note(field, "must be true or false", value)
+    return value is True
 
 
 def _workdir(reader: Reader, field: str, value: object) -> str | None:
@@ -223,7 +247,7 @@ def _weights(reader: Reader, field: str, value: object) -> dict[str, float]:
     for term, weight in reader.mapping(field, value).items():
         path = f"{field}.{term}"
         if term not in SCORE_TERMS:
-            meant = did_you_mean(term, list(SCORE_TERMS))
+            meant = reader.meant(term, list(SCORE_TERMS))
             reader.note(path, f"is not a term of the score ({', '.join(SCORE_TERMS)})", meant=meant)
         elif isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1e6:
             reader.note(path, "must be a number from 0 to 1000000", weight)
@@ -236,6 +260,9 @@ _TASK_READERS: Readers = {
     "name": Reader.name,
     "resources": resources,
     "image": _image,
+    "network": _network,
+    "egress": _egress,
+    "privileged": _privileged,
     "workdir": _workdir,
     "envs": _envs,
     "secrets": _secrets,
@@ -250,10 +277,12 @@ _TASK_READERS: Readers = {
     "tier": _tier,
     "policy": _policy,
     "weights": _weights,
+    **{name: field.read for name, field in PLACEMENT_FIELDS.items()},
     "num_nodes": members,
     "service": service,
     "components": components,
     "links": links,
+    "objective": objective,
 }
 
 
@@ -267,7 +296,11 @@ def _check_together(reader: Reader, known: dict[str, object]) -> None:
     policy = known.get("policy", Policy.BALANCED)
     if weights and policy is not Policy.BALANCED:
         reader.note("weights", f"count only under policy balanced, and this is {policy}")
-    if len(weights) == len(SCORE_TERMS) and not any(weights.values()):
+    if not any(weights.get(term, 0.0 if term is ScoreTerm.RISK else 1.0) for term in SCORE_TERMS):
         reader.note("weights", "are all zero: one must count")
-    if policy is Policy.NEAREST and "near" not in known:
-        reader.note("near", "is needed under policy nearest: near what?")
+    if policy in {Policy.NEAREST, Policy.LOWEST_LATENCY} and "near" not in known:
+        reader.note("near", f"is needed under policy {policy}: near what?")
+    if "max_latency" in known and "near" not in known:
+        reader.note("near", "is needed with max_latency: the latency to what?")
+    if "spread" in known and known.get("num_nodes", 1) == 1 and "service" not in known:
+        reader.note("spread", "needs several members: say how many with num_nodes or service")

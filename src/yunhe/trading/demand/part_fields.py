@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from yunhe.scheduling.decision.model import GraphObjective
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ComponentSpec, LinkSpec, ResourceSpec, ServiceSpec
-from yunhe.trading.demand.planned import PLAN_ONLY, RESOURCE_FIELDS, SERVICE_FIELDS
-from yunhe.trading.demand.reader import Reader, Readers, did_you_mean
+from yunhe.trading.demand.planned import CHOICE_FIELDS, PLAN_ONLY, SERVICE_FIELDS
+from yunhe.trading.demand.reader import Reader, Readers
 from yunhe.trading.demand.resource_fields import PLAIN_READERS
 
 MOST_MEMBERS = 1000
 MOST_COMPONENTS = 32
 MOST_LINKS = 128
+OBJECTIVE_PARTS = GraphObjective.__struct_fields__
 
 _Item = TypeVar("_Item")
 
@@ -40,6 +42,23 @@ def links(reader: Reader, field: str, value: object) -> tuple[LinkSpec, ...]:
     return _items(reader, field, value, MOST_LINKS, _link)
 
 
+def objective(reader: Reader, field: str, value: object) -> GraphObjective:
+    """Read what the placement of a graph is to be good at; a part that is not named does not count."""
+    parts: dict[str, float] = {}
+    for name, weight in reader.mapping(field, value).items():
+        path = f"{field}.{name}"
+        if name not in OBJECTIVE_PARTS:
+            meant = reader.meant(name, list(OBJECTIVE_PARTS))
+            reader.note(path, f"is not part of the value ({', '.join(OBJECTIVE_PARTS)})", meant=meant)
+        elif isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1e6:
+            reader.note(path, "must be a number from 0 to 1000000", weight)
+        else:
+            parts[name] = float(weight)
+    if isinstance(value, dict) and not any(parts.values()):
+        reader.note(field, f"counts nothing: give one of {', '.join(OBJECTIVE_PARTS)} a number above 0")
+    return GraphObjective(**parts)
+
+
 def planned_only(field: str) -> str:
     """Say that a field cannot be run, and what to write instead."""
     return f"is planned only: yunhe plan decides and explains it; to run it, {PLAN_ONLY[field].instead}"
@@ -54,6 +73,8 @@ def check_parts(reader: Reader, known: dict[str, object], *, plan: bool) -> None
     if len(ways) > 1:
         reader.note(ways[1], f"does not go with {ways[0]}; keep one")
     _check_links(reader, known)
+    if known.get("objective") is not None and not known.get("components"):
+        reader.note("objective", "counts only for components, and there are none")
     common = cast("ResourceSpec", known.get("resources", ResourceSpec()))
     if "components" in known and (common.any_of or common.ordered):
         reader.note(
@@ -70,7 +91,7 @@ def _check_links(reader: Reader, known: dict[str, object]) -> None:
         for end, name in (("from", link.source), ("to", link.target)):
             if name and name not in names:
                 reader.note(
-                    f"links[{number}].{end}", "names no component", name, meant=did_you_mean(name, names)
+                    f"links[{number}].{end}", "names no component", name, meant=reader.meant(name, names)
                 )
         if link.source and link.source == link.target:
             reader.note(f"links[{number}]", "leads back to where it begins", link.source)
@@ -102,7 +123,7 @@ def _link(reader: Reader, field: str, value: object) -> LinkSpec:
 
 
 def _resources(reader: Reader, field: str, value: object) -> ResourceSpec:
-    read = reader.fields(f"{field}.", reader.mapping(field, value), PLAIN_READERS, RESOURCE_FIELDS)
+    read = reader.fields(f"{field}.", reader.mapping(field, value), PLAIN_READERS, CHOICE_FIELDS)
     return ResourceSpec(**cast("dict[str, Any]", read))
 
 
@@ -115,18 +136,11 @@ def _latency(reader: Reader, field: str, value: object) -> str | None:
     return None if read is None else str(read)
 
 
-def _flag(reader: Reader, field: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    reader.note(field, "must be true or false", value)
-    return False
-
-
 _COMPONENT_READERS: Readers = {"name": Reader.name, "resources": _resources}
 _LINK_READERS: Readers = {
     "from": Reader.name,
     "to": Reader.name,
     "bandwidth": _bandwidth,
     "latency": _latency,
-    "same_node": _flag,
+    "same_node": Reader.flag,
 }

@@ -21,8 +21,7 @@ PLAN_ONLY: dict[str, UnsupportedField] = {
 TASK_FIELDS: dict[str, UnsupportedField] = {
     "volumes": UnsupportedField("send files with file_mounts, fetch them with outputs"),
     "data": UnsupportedField("send files with workdir or file_mounts"),
-    "network": UnsupportedField("leave it out"),
-    "budget": UnsupportedField("bound the cost with timeout and resources; see it with yunhe cost"),
+    "budget": UnsupportedField("bound the price with budget_per_hour and the time with timeout"),
     "config": UnsupportedField("leave it out; the platform is configured with yunhe config"),
     "experimental": UnsupportedField("leave it out"),
     "event_callback": UnsupportedField("follow the job with yunhe logs -f or the API's events"),
@@ -30,12 +29,11 @@ TASK_FIELDS: dict[str, UnsupportedField] = {
 }
 
 RESOURCE_FIELDS: dict[str, UnsupportedField] = {
-    "use_spot": UnsupportedField("set the task's tier: low is cheapest", False),
     "image_id": UnsupportedField("name the image with the task's image"),
     "infra": UnsupportedField("name a pool with pool, or prefer a place with near"),
     "cloud": UnsupportedField("name a pool with pool, or prefer a place with near"),
-    "region": UnsupportedField("prefer a place with the task's near"),
-    "zone": UnsupportedField("prefer a place with the task's near"),
+    "region": UnsupportedField("keep it in regions with the task's residency, or prefer a place with near"),
+    "zone": UnsupportedField("ask for a label with the task's where: zone=b"),
     "instance_type": UnsupportedField("say what is needed with cpus, memory and accelerators"),
     "ports": UnsupportedField("reach a running job with yunhe exec"),
     "disk_tier": UnsupportedField("leave it out"),
@@ -46,8 +44,14 @@ RESOURCE_FIELDS: dict[str, UnsupportedField] = {
     "spot_recovery": UnsupportedField("set the task's retries"),
     "accelerator_args": UnsupportedField("leave it out"),
     "priority": UnsupportedField("set the task's tier: high, medium or low"),
-    "labels": UnsupportedField("put what tells jobs apart into the task's name"),
+    "labels": UnsupportedField("ask for labels of pools and nodes with the task's where"),
 }
+
+CHOICE_FIELDS: dict[str, UnsupportedField] = {
+    **RESOURCE_FIELDS,
+    "use_spot": UnsupportedField("say it once, in the task's resources", False),
+}
+"""Those of one alternative or component."""
 
 SERVICE_FIELDS: dict[str, UnsupportedField] = {
     "readiness_probe": UnsupportedField("leave it out; only where the replicas would go is decided"),
@@ -56,6 +60,7 @@ SERVICE_FIELDS: dict[str, UnsupportedField] = {
 }
 
 ALIASES: dict[str, str] = {
+    "arch": "architecture",
     "args": "run",
     "cmd": "run",
     "command": "run",
@@ -70,7 +75,19 @@ ALIASES: dict[str, str] = {
     "gpus": "accelerators",
     "mem": "memory",
     "mounts": "file_mounts",
+    "isa": "architecture",
+    "labels": "where",
+    "latency": "max_latency",
+    "node_selector": "where",
     "nodes": "num_nodes",
+    "not_before": "start_after",
+    "region": "residency",
+    "regions": "residency",
+    "spot": "interruptible",
+    "taints": "tolerations",
+    "use_spot": "interruptible",
+    "zone": "residency",
+    "zones": "residency",
     "ram": "memory",
     "retry": "retries",
     "script": "run",

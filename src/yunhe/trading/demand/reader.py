@@ -1,6 +1,7 @@
 """How a task is read: YAML into a mapping, and its values by a reader that notes every fault and goes on."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar, cast
@@ -15,6 +16,7 @@ DOCUMENT_LIMIT_BYTES = 1024 * 1024
 MOST_ENTRIES = 1000
 
 Document = dict[str, object]
+Schema = dict[str, object]
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -45,16 +47,15 @@ def read_yaml(text: str | bytes) -> Document:
     return cast("Document", documents[0])
 
 
-def did_you_mean(word: str, known: list[str]) -> str | None:
-    """Return the known word that *word* was probably meant to be."""
-    alias = ALIASES.get(word.lower())
-    if alias in known:
-        return alias
-    return nearest(word.lower(), known)
-
-
 class Reader(ProblemReader):
     """Reads the values that the fields of a task may have."""
+
+    def meant(self, word: str, known: list[str]) -> str | None:
+        """Return the known word that *word* was probably meant to be, as long as it would be told."""
+        alias = ALIASES.get(word.lower())
+        if alias in known or self.has_enough:
+            return alias
+        return nearest(word.lower(), known)
 
     def mapping(self, field: str, value: object) -> Document:
         """Return a mapping, without what cannot be a field's name; else note it."""
@@ -80,7 +81,7 @@ class Reader(ProblemReader):
                 if value != planned[key].neutral and value is not None:
                     self.note(path, f"is not supported yet: {planned[key].instead}", value)
             elif key not in readers:
-                meant = did_you_mean(key, list(readers))
+                meant = self.meant(key, list(readers))
                 self.note(path, "is not a field of a task", meant=meant)
             elif value is not None:
                 read[key] = readers[key](self, path, value)
@@ -116,7 +117,7 @@ class Reader(ProblemReader):
             self.note(field, f"has {len(entries)} entries; at most {MOST_ENTRIES} are allowed")
             return ()
         texts = tuple(self.text(f"{field}[{index}]", entry) for index, entry in enumerate(entries))
-        for text in sorted({text for text in texts if text and texts.count(text) > 1}):
+        for text in sorted(text for text, count in Counter(texts).items() if text and count > 1):
             self.note(field, "names this twice", text)
         return texts
 
@@ -132,12 +133,19 @@ class Reader(ProblemReader):
             return None
         return value
 
+    def flag(self, field: str, value: object) -> bool:
+        """Return true or false; else note it."""
+        if isinstance(value, bool):
+            return value
+        self.note(field, "must be true or false", value)
+        return False
+
     def choice(self, field: str, value: object, choices: type[_Choice], default: _Choice) -> _Choice:
         """Return one of *choices*; else note it."""
         words = [str(choice) for choice in choices]
         if isinstance(value, str) and value in words:
             return choices(value)
-        meant = did_you_mean(value, words) if isinstance(value, str) else None
+        meant = self.meant(value, words) if isinstance(value, str) else None
         self.note(field, f"must be one of {', '.join(words)}", value, meant=meant)
         return default
 

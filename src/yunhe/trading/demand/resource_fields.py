@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec
-from yunhe.trading.demand.planned import RESOURCE_FIELDS
+from yunhe.trading.demand.planned import CHOICE_FIELDS, RESOURCE_FIELDS
 from yunhe.trading.demand.reader import NAME, Reader, Readers
 
 MOST_ALTERNATIVES = 32
@@ -25,7 +25,7 @@ def _alternatives(reader: Reader, field: str, value: object) -> tuple[ResourceSp
     alternatives: list[ResourceSpec] = []
     for index, entry in enumerate(cast("list[object]", value)):
         path = f"{field}[{index}]"
-        read = reader.fields(f"{path}.", reader.mapping(path, entry), PLAIN_READERS, RESOURCE_FIELDS)
+        read = reader.fields(f"{path}.", reader.mapping(path, entry), PLAIN_READERS, CHOICE_FIELDS)
         alternatives.append(ResourceSpec(**cast("dict[str, Any]", read)))
     return tuple(alternatives)
 
@@ -79,4 +79,9 @@ PLAIN_READERS: Readers = {
     "pool": _pool,
 }
 """The fields that one alternative, or one component, may have."""
-_RESOURCE_READERS: Readers = {**PLAIN_READERS, "any_of": _alternatives, "ordered": _alternatives}
+_RESOURCE_READERS: Readers = {
+    **PLAIN_READERS,
+    "use_spot": Reader.flag,
+    "any_of": _alternatives,
+    "ordered": _alternatives,
+}

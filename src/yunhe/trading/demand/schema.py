@@ -4,17 +4,17 @@ The schema says what can be said of one field; ``parse`` also judges fields toge
 A document that ``parse`` accepts is valid here.
 """
 
+from yunhe.kernel.confinement import NETWORKS
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
 from yunhe.scheduling.decision.model import Policy
 from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import SCORE_TERMS
-from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_MEMBERS
+from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_MEMBERS, OBJECTIVE_PARTS
+from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
 from yunhe.trading.demand.planned import SERVICE_FIELDS
-from yunhe.trading.demand.reader import MOST_ENTRIES, NAME
+from yunhe.trading.demand.reader import MOST_ENTRIES, NAME, Schema
 from yunhe.trading.demand.resource_fields import MOST_ALTERNATIVES
-
-Schema = dict[str, object]
 
 _AMOUNT: Schema = {"type": ["string", "number"]}
 _INNER = r"^(?!/)(?!\.\.(/|$)).+$"
@@ -94,7 +94,11 @@ _RESOURCES: dict[str, Schema] = {
         "Alternatives, each over what is said beside them; the policy chooses among them."
     ),
     "ordered": _alternatives("Alternatives in order of preference; the first that can be had is taken."),
-    "use_spot": {"type": "boolean", "enum": [False], "description": "Only `false`; see `tier`."},
+    "use_spot": {
+        "type": "boolean",
+        "description": "SkyPilot's word for the task's `interruptible`.",
+        "examples": [True],
+    },
 }
 
 _FIELDS: dict[str, Schema] = {
@@ -122,6 +126,23 @@ _FIELDS: dict[str, Schema] = {
         "pattern": f"^((docker:)?{parse.IMAGE.pattern})?$",
         "description": "A container image to run in, `NAME` or `docker:NAME`: only pools that run images are considered, and an image that is not there yet is fetched.",
         "examples": ["python:3.12", "docker:registry.example.org/team/app:1"],
+    },
+    "network": {
+        "enum": list(NETWORKS),
+        "description": "`none`: no network at all. `host`: the host's own, where the pool's owner allows it. Left out, a task on a host that can has a network of its own: the way out is open, the host's own services, link-local and metadata addresses are closed.",
+        "examples": ["none"],
+    },
+    "egress": {
+        "type": "array",
+        "items": {"type": "string"},
+        "maxItems": MOST_ENTRIES,
+        "description": "Blocks of IPv4 addresses, with `:PORT` or `:FIRST-LAST`, to which alone the task may connect; name servers are always among them.",
+        "examples": [["192.0.2.0/24", "198.51.100.7:443"]],
+    },
+    "privileged": {
+        "type": "boolean",
+        "description": "Without the filter of system calls, with the host's devices and setuid programs, as the project's user; only on pools whose owner allows it.",
+        "examples": [True],
     },
     "resources": _object(
         _optionals(_RESOURCES),
@@ -202,9 +223,10 @@ _FIELDS: dict[str, Schema] = {
         "type": "object",
         "properties": {term: {"type": "number", "minimum": 0, "maximum": 1e6} for term in SCORE_TERMS},
         "additionalProperties": False,
-        "description": "Under `balanced`: how much each term counts; 1 when not said.",
+        "description": "Under `balanced`: how much each term counts; 1 when not said, and `risk` 0. The terms: [understand a decision](../how-to/understand-a-decision.md).",
         "examples": [{"cost_per_hour": 2, "distance_km": 1}],
     },
+    **{name: field.schema for name, field in PLACEMENT_FIELDS.items()},
     "num_nodes": {
         **_MEMBERS,
         "description": _planned_only("Members on so many nodes of one pool, all or none."),
@@ -247,6 +269,13 @@ _FIELDS: dict[str, Schema] = {
         ),
         "examples": [[{"from": "web", "to": "db", "bandwidth": "100Mbps", "latency": "10ms"}]],
     },
+    "objective": _object(
+        {name: {"type": "number", "minimum": 0, "maximum": 1e6} for name in OBJECTIVE_PARTS},
+        description=_planned_only(
+            "What the placement of the components is to be good at: balance of `nodes`, balance of `links` between sites, and `energy`, each with its weight; what is not named does not count. As little bandwidth between sites as possible when not said."
+        ),
+        examples=[{"nodes": 1, "links": 1, "energy": 0.5}],
+    ),
 }
 
 

@@ -9,10 +9,10 @@ from yunhe.trading.demand.model import Task
 class DemandService:
     """Keeps nothing: the same task always makes the same demand."""
 
-    async def deconstruct(self, task: Task, job_id: JobId, project_id: ProjectId) -> Demand:
+    async def deconstruct(self, task: Task, job_id: JobId, project_id: ProjectId, now: float) -> Demand:
         """Return what must hold wherever the task runs, and what is preferred."""
-        return deconstruct(task, job_id, project_id)
+        return deconstruct(task, job_id, project_id, now)
 
-    async def deconstruct_graph(self, task: Task, project_id: ProjectId) -> GraphDemand:
+    async def deconstruct_graph(self, task: Task, project_id: ProjectId, now: float) -> GraphDemand:
         """Return what must hold of each component of a task, and between them."""
-        return deconstruct_graph(task, project_id)
+        return deconstruct_graph(task, project_id, now)

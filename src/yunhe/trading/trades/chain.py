@@ -1,14 +1,13 @@
 """The hash chain of the ledger: how a line is sealed to the one before it, and how anyone checks it."""
 
-import hashlib
 from collections.abc import Iterable
 
 import msgspec
 
+from yunhe.kernel import chains
+from yunhe.kernel.chains import GENESIS, ChainHead, link
 from yunhe.trading.trades.model import LedgerEntry, LedgerLine, MaskedEntry
 from yunhe.trading.trades.price import amount_micros
-
-GENESIS = "0" * 64
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +31,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def digest_of(entry: LedgerEntry) -> str:
     """Return the hash of what a line says."""
     content = msgspec.to_builtins(msgspec.structs.replace(entry, digest="", previous="", hash=""))
-    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
-
-
-def link(previous: str, digest: str) -> str:
-    """Return the hash that ties a line to the one before it."""
-    return hashlib.sha256(f"{previous}:{digest}".encode()).hexdigest()
+    return chains.digest_of(content)
 
 
 def sealed(entry: LedgerEntry, previous: str) -> LedgerEntry:
@@ -51,8 +45,11 @@ def masked(entry: LedgerEntry) -> MaskedEntry:
     return MaskedEntry(seq=entry.seq, digest=entry.digest, previous=entry.previous, hash=entry.hash)
 
 
-def verify(lines: Iterable[LedgerLine]) -> Verdict:
-    """Check every line from the first: numbers without gaps, hashes that chain, amounts that are use times price."""
+def verify(lines: Iterable[LedgerLine], head: ChainHead | None = None) -> Verdict:
+    """Check every line from the first: numbers without gaps, hashes that chain, amounts that are use times price.
+
+    With a *head*, the line that it names must be there and have its hash: nothing before it was changed or cut off.
+    """
     previous, count, hidden, unpriced, total, problem = GENESIS, 0, 0, 0, 0, ""
     for line in lines:
         problem = _problem(line, previous, count + 1)
@@ -60,11 +57,16 @@ def verify(lines: Iterable[LedgerLine]) -> Verdict:
             break
         previous = line.hash
         count += 1
+        if head is not None and head.lines == count and head.hash != previous:
+            problem = f"line {count} is not the one that the signed head names"
+            break
         if isinstance(line, LedgerEntry):
             total += line.amount_micros
             unpriced += line.prices is msgspec.UNSET
         else:
             hidden += 1
+    if not problem and head is not None and head.lines > count:
+        problem = f"it has {count} lines, and had {head.lines} when its head was signed: lines were cut off"
     return Verdict(
         lines=count,
         masked=hidden,

@@ -4,10 +4,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from yunhe.kernel.chains import GENESIS
 from yunhe.kernel.ids import AllocationId, PoolId
 from yunhe.kernel.money import Tier
 from yunhe.storage.database import AnyRow, json_column, metadata
-from yunhe.trading.trades.chain import GENESIS
 from yunhe.trading.trades.model import Balance, LedgerEntry, PriceList
 
 PRICES = sa.Table(
@@ -94,6 +94,11 @@ def last_line(connection: Connection) -> tuple[int, str]:
         sa.select(LEDGER.c.seq, LEDGER.c.hash).order_by(LEDGER.c.seq.desc()).limit(1)
     ).first()
     return (0, GENESIS) if row is None else (row.seq, row.hash)
+
+
+def hash_at(connection: Connection, seq: int) -> str:
+    """Return the hash of one line; empty where there is no such line."""
+    return connection.scalar(sa.select(LEDGER.c.hash).where(LEDGER.c.seq == seq)) or ""
 
 
 def append_line(connection: Connection, entry: LedgerEntry) -> None:

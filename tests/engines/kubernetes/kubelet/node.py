@@ -1,6 +1,7 @@
 """One node of a cluster: its Node object, its lease, and the pods bound to it."""
 
 import datetime as dt
+import platform
 import shutil
 from functools import partial
 from typing import NamedTuple
@@ -94,6 +95,7 @@ class Node:
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
             "nodeInfo": {
                 "kubeletVersion": "v1.34.3-test",
+                "kernelVersion": platform.release(),
                 "operatingSystem": "linux",
                 "architecture": "amd64",
             },

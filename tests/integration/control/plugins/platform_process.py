@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -54,6 +55,11 @@ class PlatformProcess:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         with Client(self.url, patience_s=60) as client:
             client.ready()
+
+    def allow_plugins(self) -> None:
+        """Let plugins be started from where tests write them."""
+        with self.client() as client:
+            client.allow_plugins(tempfile.gettempdir())
 
     def stop(self, *, kill: bool = False) -> None:
         if self._process is not None:

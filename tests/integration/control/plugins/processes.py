@@ -13,6 +13,7 @@ from support.repository import REPOSITORY
 from yunhe.control.plugins.model import Plugin
 from yunhe.control.pools.model import Pool, PoolSpec
 from yunhe.entrypoints.client import Client
+from yunhe.trading.accounts.model import KeyScope
 
 SOURCES = REPOSITORY / "src"
 FAKE_MANIFEST = SOURCES / "yunhe" / "infrastructure" / "fake" / "plugin.toml"
@@ -68,6 +69,11 @@ def registering(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
+
+
+def plugin_key(client: Client, name: str) -> str:
+    """Return a key that registers one plugin alone."""
+    return client.create_key(f"of-{name}", scope=KeyScope(plugin=name)).text
 
 
 def python_served(folder: Path) -> list[str]:

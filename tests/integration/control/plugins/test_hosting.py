@@ -19,6 +19,7 @@ from yunhe.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Generator[PlatformProcess]:
     with PlatformProcess(tmp_path_factory.mktemp("hosting") / "home") as running:
+        running.allow_plugins()
         yield running
         with running.client() as client:
             hosted = [one for one in client.plugins() if one.processes]

@@ -15,7 +15,7 @@ import pytest
 
 from integration.control.plugins.go_instances import end, go_manifest, start_go
 from integration.control.plugins.platform_process import PlatformProcess
-from integration.control.plugins.processes import plugin, until
+from integration.control.plugins.processes import plugin, plugin_key, until
 from support.agent_roots import agent_root
 from support.go_plugin import built_go_plugin
 from yunhe.control.plugins.model import PluginState
@@ -135,9 +135,13 @@ def test_a_plugin_comes_is_upgraded_and_dies_under_load_and_no_job_is_lost_or_do
 
         def started(name: str, version: str, instance: str):
             manifest = go_manifest(built, tmp_path, name, version)
-            return start_go(built, manifest, platform.url, platform.key, instance)
+            return start_go(built, manifest, platform.url, plugin_key(client, name), instance)
 
-        told = list(client.add_pool(PoolSpec(name="here", kind="local", options={"root": str(root)})))
+        told = list(
+            client.add_pool(
+                PoolSpec(name="here", kind="local", options={"root": str(root), "writable": str(marks)})
+            )
+        )
         assert isinstance(told[-1], Pool)
         steady, processes = started("steady", "1", "s"), []
         processes.append(steady)

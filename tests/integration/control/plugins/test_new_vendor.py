@@ -44,6 +44,7 @@ def said(shell: Shell, *words: str | Path) -> str:
 def test_a_vendor_that_nobody_has_heard_of_joins_with_its_plugin_alone(shell: Shell) -> None:
     assert "acme" not in said(shell, "pool", "kinds")
     said(shell, "plugin", "new", "acme")
+    said(shell, "plugin", "allow", "acme")
     said(shell, "plugin", "add", "acme")
     said(shell, "pool", "add", "acme", "one", "--name", "acme-one", "--price", "cpu=3600/h")
     said(shell, "pool", "check", "acme-one")

@@ -15,6 +15,7 @@ from integration.control.plugins.processes import (
     add_pool,
     fake_folder,
     plugin,
+    plugin_key,
     python_served,
     registering,
     until,
@@ -23,7 +24,8 @@ from integration.entrypoints.api.serving import Served, serving
 from yunhe.control.plugins.model import InstanceState, PluginState
 from yunhe.control.pools.model import PoolState
 from yunhe.entrypoints.client import Client
-from yunhe.trading.accounts.model import Role
+from yunhe.kernel.errors import ForbiddenError
+from yunhe.trading.accounts.model import KeyScope, Role
 
 HEARTBEAT_S = 2.0
 
@@ -61,7 +63,7 @@ def test_a_plugin_started_at_run_time_is_listed_and_usable_within_ten_seconds(
 ) -> None:
     folder = fake_folder(tmp_path, "newcomer", "1.2")
     began = time.monotonic()
-    with registering(python_served(folder), folder, served.url, served.key, "one"):
+    with registering(python_served(folder), folder, served.url, plugin_key(client, name_of(folder)), "one"):
         until(lambda: plugin(client, "newcomer") is not None)
         pool = add_pool(client, "new-pool", "newcomer", cpus="3")
         assert time.monotonic() - began < 10
@@ -89,9 +91,15 @@ def test_a_killed_plugin_takes_only_its_own_pools_offline_within_three_heartbeat
 ) -> None:
     for name in ("mortal", "other"):
         fake_folder(tmp_path / name, name)
-    with registering(python_served(tmp_path / "other"), tmp_path / "other", served.url, served.key, "o"):
+    with registering(
+        python_served(tmp_path / "other"), tmp_path / "other", served.url, plugin_key(client, "other"), "o"
+    ):
         with registering(
-            python_served(tmp_path / "mortal"), tmp_path / "mortal", served.url, served.key, "m-1"
+            python_served(tmp_path / "mortal"),
+            tmp_path / "mortal",
+            served.url,
+            plugin_key(client, "mortal"),
+            "m-1",
         ) as process:
             until(lambda: plugin(client, "mortal") is not None and plugin(client, "other") is not None)
             add_pool(client, "of-mortal", "mortal")
@@ -104,7 +112,11 @@ def test_a_killed_plugin_takes_only_its_own_pools_offline_within_three_heartbeat
             assert plugin_state(client, "mortal") is PluginState.OFFLINE
             assert state_of(client, "of-other") is PoolState.READY
         with registering(
-            python_served(tmp_path / "mortal"), tmp_path / "mortal", served.url, served.key, "m-2"
+            python_served(tmp_path / "mortal"),
+            tmp_path / "mortal",
+            served.url,
+            plugin_key(client, "mortal"),
+            "m-2",
         ):
             until(lambda: state_of(client, "of-mortal") is PoolState.READY)
             assert plugin_state(client, "mortal") is PluginState.ACTIVE
@@ -120,18 +132,27 @@ def test_the_newest_version_is_called_and_the_older_one_leaves(
     served: Served, client: Client, tmp_path: Path
 ) -> None:
     old, new = fake_folder(tmp_path / "9", "aging", "1.9"), fake_folder(tmp_path / "10", "aging", "1.10")
-    with registering(python_served(old), old, served.url, served.key, "old") as leaving:
+    with registering(python_served(old), old, served.url, plugin_key(client, name_of(old)), "old") as leaving:
         until(lambda: plugin(client, "aging") is not None)
-        with registering(python_served(new), new, served.url, served.key, "new"):
+        with registering(python_served(new), new, served.url, plugin_key(client, name_of(new)), "new"):
             until(lambda: client.plugin("aging").version == "1.10")
             assert leaving.wait(20) == 0
             assert client.plugin("aging").state is PluginState.ACTIVE
 
 
+def name_of(folder: Path) -> str:
+    return tomllib.loads((folder / "plugin.toml").read_text())["name"]
+
+
+def key_of(served: Served, name: str) -> str:
+    with served.client() as client:
+        return plugin_key(client, name)
+
+
 def put(served: Served, name: str, manifest: dict[str, object], key: str = "") -> httpx.Response:
     return httpx.put(
         f"{served.url}/v1/plugins/{name}/instances/x",
-        headers={"Authorization": f"Bearer {key or served.key}"},
+        headers={"Authorization": f"Bearer {key or key_of(served, name)}"},
         json={"manifest": manifest, "address": "127.0.0.1:1", "certificate": "", "token": "t"},
     )
 
@@ -163,15 +184,28 @@ def test_a_name_that_is_taken_or_no_name_is_refused(served: Served, name: str) -
     assert put(served, name, declared(name)).status_code in (400, 409)
 
 
-def test_only_an_operator_or_the_process_started_for_it_may_register_a_plugin(
-    served: Served, client: Client
-) -> None:
-    client.create_project("blue")
-    client.set_member("blue", "ann", Role.MEMBER)
-    key = client.create_key("anns", user="ann").text
-    assert put(served, "mine", declared("mine"), key).status_code == 403
+def test_a_plugin_is_registered_with_the_key_of_its_name_alone(served: Served, client: Client) -> None:
+    client.set_member("*", "olga", Role.OPERATOR)
+    operator = client.create_key("olgas", user="olga").text
+    theirs = client.create_key("theirs", scope=KeyScope(plugin="theirs")).text
+    for key in (
+        operator,
+        served.key,
+        theirs,
+    ):  # version 999 of another's plugin would get its launches, secrets and all
+        assert put(served, "mine", declared("mine") | {"version": "999"}, key).status_code == 403
     assert put(served, "mine", declared("mine"), "yp_made-up_key").status_code == 401
     assert plugin(client, "mine") is None
+    with served.client(operator) as olga, pytest.raises(ForbiddenError):
+        olga.create_key("sly", scope=KeyScope(plugin="mine"))
+    with served.client(theirs) as nobody:
+        assert nobody.projects() == ()
+        with pytest.raises(ForbiddenError):
+            nobody.create_key("more")
+        with pytest.raises(ForbiddenError):
+            nobody.secrets("default")
+    denied = [one for one in client.audit() if one.action == "plugin register" and one.outcome == "denied"]
+    assert {one.user for one in denied} >= {"olga", "admin"}
 
 
 def test_a_token_never_comes_out_again_nor_lies_readable_in_the_database(
@@ -180,7 +214,7 @@ def test_a_token_never_comes_out_again_nor_lies_readable_in_the_database(
     manifest = declared("secretive")
     httpx.put(
         f"{served.url}/v1/plugins/secretive/instances/x",
-        headers={"Authorization": f"Bearer {served.key}"},
+        headers={"Authorization": f"Bearer {key_of(served, 'secretive')}"},
         json={"manifest": manifest, "address": "127.0.0.1:1", "certificate": "", "token": "hush-hush-42"},
     ).raise_for_status()
     assert b"hush-hush-42" not in msgspec.json.encode(client.plugins())

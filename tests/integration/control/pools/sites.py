@@ -20,7 +20,7 @@ from engines.slurm.cluster import slurm_cluster
 from engines.slurm.sshd import login_node
 from integration.control.plugins.go_instances import end, go_manifest, start_go
 from integration.control.plugins.platform_process import PlatformProcess
-from integration.control.plugins.processes import until
+from integration.control.plugins.processes import plugin_key, until
 from integration.infrastructure.host.sshd import SshServer, ssh_server
 from support.go_plugin import built_go_plugin
 from yunhe.control.plugins.model import PluginState
@@ -83,7 +83,7 @@ def ssh_site() -> Generator[Site]:
     with ssh_server() as server:
         words = (*ADD, "ssh", server.target("root").destination)
         strange = str(server.directory / "host_key")  # a key, but of nobody who may enter
-        how = options(ssh_config=_ssh_config(server), root=server.root_of("root"))
+        how = options(ssh_config=ssh_config(server), root=server.root_of("root"))
         key = ("--port", "2222", "--identity", str(server.directory / "key"))
         python = options(python="/usr/bin/python3")
         (port,) = free_ports(1)
@@ -118,7 +118,7 @@ def ssh_site() -> Generator[Site]:
                     ("3.8", "--option python="),
                 ),
                 Cause.PERMISSION: Refused(
-                    (*member, *options(ssh_config=_ssh_config(server), root="/root/agent"), *key, *python),
+                    (*member, *options(ssh_config=ssh_config(server), root="/root/agent"), *key, *python),
                     "agent started",
                     ("the root /root/agent cannot be used", "Permission denied"),
                     ("--option root=",),
@@ -127,7 +127,7 @@ def ssh_site() -> Generator[Site]:
         )
 
 
-def _ssh_config(server: SshServer) -> Path:
+def ssh_config(server: SshServer) -> Path:
     path = server.directory / "ssh_config"
     path.write_text(
         f"UserKnownHostsFile {server.directory}/known_hosts\nStrictHostKeyChecking yes\nIdentitiesOnly yes\n"
@@ -352,10 +352,10 @@ def plugin_site(platform: PlatformProcess, folder: Path) -> Generator[Site]:
     future.mkdir()
     text = go_manifest(built, future, "future", "1").read_text()
     (future / "plugin.toml").write_text(text.replace("contract = 1", "contract = 99"))
-    processes = [
-        start_go(built, manifest, platform.url, key, "one")
-        for manifest, key in ((there, platform.key), (gone, platform.key), (stranger, "wrong"))
-    ]
+    platform.allow_plugins()
+    with platform.client() as client:
+        known = {there: plugin_key(client, "there"), gone: plugin_key(client, "gone"), stranger: "wrong"}
+    processes = [start_go(built, manifest, platform.url, key, "one") for manifest, key in known.items()]
     try:
         with platform.client() as client:
             until(lambda: {"there", "gone"} <= {plugin.name for plugin in client.plugins()})

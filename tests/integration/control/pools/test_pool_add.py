@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from engines.kubernetes.cluster import Cluster
 from engines.ray_cluster import ray_cluster
 from integration.control.plugins.platform_process import PlatformProcess
+from integration.control.plugins.processes import until
 from integration.control.pools.sites import (
     ADD,
     Cause,
@@ -68,6 +70,14 @@ class Desk:
                 line for line in database.iterdump() if not line.startswith('INSERT INTO "account_audit"')
             ]
             return "\n".join(lines)
+
+    def known(self, pool: str) -> tuple[float, dict[str, dict[str, Any]]]:
+        """Return when a pool was last looked at, and what is known of its first node."""
+        shown = msgspec.json.decode(self.shell.inside("pool", "show", pool, "--output", "json").stdout)
+        node = shown["pool"]["nodes"][0]["id"].partition("/")[2]
+        return shown["pool"]["seen_at"], {
+            fact["name"]: fact for fact in shown["facts"] if fact.get("node") == node
+        }
 
     def pools(self) -> list[str]:
         listed = self.shell("pool", "ls", "--output", "json")
@@ -162,6 +172,42 @@ def test_one_command_adds_it_where_nothing_is_wrong_also_under_a_name_that_was_r
         assert name in desk.pools()
     finally:
         desk.shell("pool", "rm", "-y", name)
+
+
+OWN_WORDS = {
+    "ssh": {"isa", "kernel", "cpu_model", "cpu_flags", "booted_at", "received_bytes_per_s"},
+    "slurm": {"isa", "kernel", "booted_at", "labels"},
+    "kubernetes": {"isa", "kernel", "labels"},
+    "ray": {"booted_at", "received_bytes_per_s"},
+    "plugin": set[str](),
+}
+"""What a node of each kind reports of itself beside its amounts."""
+
+
+@pytest.mark.feature(
+    "T23",
+    file="src/yunhe/control/pools/store.py",
+    old="connected = sa.select(POOLS.c.id).where(POOLS.c.state != PoolState.CONNECTING)",
+    new="connected = sa.select(POOLS.c.id).where(POOLS.c.state == PoolState.CONNECTING)",
+)
+def test_one_call_connects_lists_monitors_and_makes_deployable(desk: Desk) -> None:
+    """One command; then it is in the list, its figures are new each period, and a job runs there to its end."""
+    name = f"joined-{desk.engine}"
+    added = desk.shell(*desk.site.accepted, "--name", name, timeout_s=120)
+    assert added.returncode == 0, added.stderr
+    try:
+        assert name in desk.pools()
+        looks = {desk.known(name)[0]}
+        until(lambda: looks.add(desk.known(name)[0]) or len(looks) >= 3, within_s=30)
+        _, facts = desk.known(name)
+        assert {"cpu_millis", "cpu_used_millis", "memory_free_mib", *OWN_WORDS[desk.engine]} <= facts.keys()
+        assert all(fact["age_s"] <= fact["bound_s"] for fact in facts.values())
+        done = desk.shell(
+            "run", "-y", "--pool", name, "--cpus", "0.5", "--", "echo", "deployed", timeout_s=120
+        )
+        assert (done.returncode, done.stdout) == (0, "deployed\n"), done.stderr
+    finally:
+        desk.shell("pool", "rm", "-y", "--force", name)
 
 
 @pytest.mark.engine

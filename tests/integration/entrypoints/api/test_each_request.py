@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import httpx
+import msgspec
 import pytest
 
 from integration.entrypoints.api.conftest import People
@@ -22,7 +23,7 @@ from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.accounts.model import Role
 from yunhe.trading.accounts.service import AccountService
-from yunhe.trading.applications.model import Submission
+from yunhe.trading.applications.model import SavedPlan, Submission
 from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import Task
 
@@ -37,9 +38,13 @@ FOR_EVERY_KEY = {
     "GET /v1/keys",
     "POST /v1/keys",
     "DELETE /v1/keys/{key_id}",
+    "POST /v1/keys/{key_id}/rotate",
+    "GET /v1/audit/head",
+    "GET /v1/ledger/head",
     "GET /v1/pools",
     "GET /v1/pools/{pool}",
     "GET /v1/pools/{pool}/prices",
+    "GET /v1/pools/{pool}/facts",
     "GET /v1/graph",
     "GET /v1/plugins",
     "GET /v1/plugins/{name}",
@@ -47,7 +52,16 @@ FOR_EVERY_KEY = {
 """One's own keys, and what the platform offers to all."""
 BY_PROJECT = {"GET /v1/jobs", "GET /v1/projects", "GET /v1/cost", "GET /v1/ledger"}
 """Show what is of the projects that the caller may see."""
-PARSED = {"POST /v1/plan": 1, "POST /v1/jobs": 1, "POST /v1/jobs/batch": 2}
+PARSED = {
+    "POST /v1/plan": 1,
+    "POST /v1/plan/pareto": 1,
+    "POST /v1/plan/together": 2,
+    "POST /v1/plan/save": 2,
+    "POST /v1/plan/run": 1,
+    "POST /v1/plan/render": 1,
+    "POST /v1/jobs": 1,
+    "POST /v1/jobs/batch": 2,
+}
 """How many tasks the request below carries."""
 
 
@@ -61,10 +75,17 @@ class Sent(NamedTuple):
     status: int = 200
 
 
-def requests(running: str, ended: str) -> list[Sent]:
+def requests(running: str, ended: str, plan: SavedPlan) -> list[Sent]:
     """Return a request for every operation, in an order in which each of them succeeds."""
     return [
         Sent("POST /v1/plan", json=SUBMISSION),
+        Sent("POST /v1/plan/pareto", json=SUBMISSION),
+        Sent("POST /v1/plan/together", json={"submissions": [SUBMISSION, SUBMISSION]}),
+        Sent("POST /v1/plan/save", json={"submissions": [SUBMISSION, SUBMISSION]}),
+        Sent("POST /v1/plan/run", json=msgspec.to_builtins(plan), status=201),
+        Sent(
+            "POST /v1/plan/render", json=msgspec.to_builtins(plan), status=422
+        ),  # no Kubernetes cluster is there
         Sent("GET /v1/jobs"),
         Sent("POST /v1/jobs", json=SUBMISSION, status=201),
         Sent("POST /v1/jobs/batch", json={"submissions": [SUBMISSION, SUBMISSION]}, status=201),
@@ -86,22 +107,26 @@ def requests(running: str, ended: str) -> list[Sent]:
         Sent("POST /v1/pools/{pool}/check", "/v1/pools/more/check"),
         Sent("POST /v1/pools/{pool}/drain", "/v1/pools/more/drain"),
         Sent("POST /v1/pools/{pool}/nodes/{node}/cordon", "/v1/pools/more/nodes/fake-1/cordon"),
+        Sent("PATCH /v1/pools/{pool}/facts", "/v1/pools/more/facts", json={"speed": 1.0}),
         Sent(
             "PUT /v1/pools/{pool}/prices",
             "/v1/pools/more/prices",
             json={"high": {"cpu_core_hour_micros": 1000}},
         ),
         Sent("DELETE /v1/pools/{pool}", "/v1/pools/more", status=204),
-        # A plugin would have to be started: what follows the authorization is refused.
-        Sent("POST /v1/plugins", json={"directory": "/nowhere"}, status=400),
+        Sent("GET /v1/plugin-folders"),
+        # What follows the authorization is refused: no allowed folder, a plugin of the platform, no key of a plugin.
+        Sent("POST /v1/plugin-folders", json={"directory": "/nowhere"}, status=201),
+        Sent("DELETE /v1/plugin-folders", "/v1/plugin-folders?directory=/nowhere", status=204),
+        Sent("POST /v1/plugins", json={"directory": "/nowhere"}, status=403),
         Sent("DELETE /v1/plugins/{name}", "/v1/plugins/fake", status=409),
         Sent(
             "PUT /v1/plugins/{name}/instances/{instance}",
             "/v1/plugins/more/instances/one",
             json={},
-            status=400,
+            status=403,
         ),
-        Sent("DELETE /v1/plugins/{name}/instances/{instance}", "/v1/plugins/more/instances/one", status=204),
+        Sent("DELETE /v1/plugins/{name}/instances/{instance}", "/v1/plugins/more/instances/one", status=403),
         Sent("GET /v1/projects"),
         Sent("POST /v1/projects", json={"id": "green"}, status=201),
         Sent("GET /v1/projects/{project}/members", "/v1/projects/blue/members"),
@@ -115,6 +140,7 @@ def requests(running: str, ended: str) -> list[Sent]:
         Sent("GET /v1/projects/{project}/secrets", "/v1/projects/blue/secrets"),
         Sent("DELETE /v1/projects/{project}/secrets/{name}", "/v1/projects/blue/secrets/S", status=204),
         Sent("GET /v1/audit"),
+        Sent("GET /v1/audit/export"),
         Sent("GET /v1/cost"),
         Sent("GET /v1/ledger"),
         Sent("GET /metrics"),
@@ -132,7 +158,9 @@ def sent(people: People) -> list[Sent]:
     running = people.ann.submit(Submission(task=Task(run="sleep 60\n"), project_id=ProjectId("blue")))
     assert [job.state for job in people.ann.watch(ended.id)][-1] is JobState.SUCCEEDED
     until_running(people.ann, running)
-    return requests(running.id, ended.id)
+    plan = people.admin.save_plan([Submission(task=Task(run="true\n"), project_id=ProjectId("blue"))])
+    people.admin.run_plan(plan)  # again is the same, whatever becomes of the room
+    return requests(running.id, ended.id, plan)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +186,9 @@ def counted() -> Generator[Counter[str]]:
     """Count authorizations, and questions for the projects of a caller, from before the server starts."""
     counter: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("authorize", "visible_projects"):
-            patch.setattr(AccountService, name, counting(counter, name, getattr(AccountService, name)))
+        for name in ("authorize", "authorize_plugin", "visible_projects"):
+            counted_as = name.removesuffix("_plugin")
+            patch.setattr(AccountService, name, counting(counter, counted_as, getattr(AccountService, name)))
         yield counter
 
 

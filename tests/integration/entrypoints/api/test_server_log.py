@@ -100,9 +100,10 @@ def test_the_files_of_a_busy_server_stay_within_their_bound(tmp_path: Path) -> N
     url = f"http://127.0.0.1:{settings.port}"
     with process(settings):
         wait_ready(url)
-        with httpx.Client(trust_env=False) as client:
+        key = first_key_path(settings.home).read_text().strip()
+        with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {key}"}) as client:
             for number in range(300):
-                client.get(f"{url}/modules", headers={"X-Request-Id": f"number-{number}"})
+                client.get(f"{url}/v1/me", headers={"X-Request-Id": f"number-{number}"})
         wait_for(settings.home, lambda line: line.get("request_id") == "number-299")
         sizes = [file.stat().st_size for file in log_files(log_path(settings.home))]
     assert len(sizes) == OLDER_FILES + 1

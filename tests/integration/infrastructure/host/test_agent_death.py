@@ -24,7 +24,7 @@ from yunhe.agent import failpoints
 from yunhe.conformance.caller import archive_of, chunks_of
 from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Observed, Phase, Upload
 from yunhe.infrastructure.host.engine import HostEngine
-from yunhe.infrastructure.host.target import LocalHost
+from yunhe.infrastructure.host.target import DeclaredNode, LocalHost
 from yunhe.kernel.errors import ConflictError, PoolUnreachableError
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -85,11 +85,16 @@ async def test_a_wrapper_that_is_killed_leaves_an_unknown_and_no_process(
 async def test_a_death_at_any_step_runs_nothing_twice_and_leaves_nothing_over(root: Path, name: str) -> None:
     marks = root.parent / "marks"
     marks.mkdir()
-    witness = root.parent / "witness"
+    shared = root.parent / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    witness = shared / "witness"
     witness.touch()
     witness.chmod(0o666)
     environment = {"YUNHE_FAILPOINT": name, "YUNHE_FAILPOINT_DIR": str(marks)}
-    async with HostEngine(LocalHost(root=str(root), environment=environment)) as engine:
+    async with HostEngine(
+        LocalHost(root=str(root), environment=environment, declared=DeclaredNode(writable=(str(shared),)))
+    ) as engine:
         order = await order_for(engine, f"echo start >> {witness}", f"sleep 0.4; echo end >> {witness}")
         if name in {"before-unpack", "after-unpack"}:
             archive = archive_of({"a.txt": b"alpha"})

@@ -85,9 +85,15 @@ def host() -> Generator[LocalHost, None, None]:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    """Return what lies in an agent's root, apart from what grows by itself."""
-    files = (path for path in sorted(root.rglob("*")) if path.is_file())
-    return {str(path): path.read_bytes() for path in files if path.name not in {"agent.log", "usage"}}
+    """Return what lies in an agent's root, apart from what grows by itself or is being removed."""
+    files = (
+        path for path in sorted(root.rglob("*")) if path.is_file() and root / "trash" not in path.parents
+    )
+    return {
+        str(path): path.read_bytes()
+        for path in files
+        if path.name not in {"agent.log", "usage", "scratch.img"}
+    }
 
 
 @pytest.mark.parametrize("case", BAD_BODIES)
@@ -127,6 +133,8 @@ BAD_FRAMES = {
     "no-id": encode({"verb": "describe"}),
     "id-is-text": encode({"id": "1", "verb": "describe"}),
     "deep-json": struct.pack(">II", 200_000, 0) + b"[" * 200_000,
+    "window-is-a-number": encode({"id": 1, "verb": "observe", "body": {}}) + encode({"id": 1, "window": 7}),
+    "window-over-a-terminal's": encode({"id": 1, "verb": "observe", "body": {}}) + encode({"id": 1, "window": [99_999, 1]}),
     "unasked-input": encode({"id": 1, "verb": "observe", "body": {"wait_s": 5, "beyond": -1}})
     + encode({"id": 2, "verb": "logs", "body": {"allocation_id": "x"}})
     + encode({"id": 7}) + struct.pack(">II", 4, 0) + b"oops",

@@ -71,11 +71,11 @@ async def test_the_bill_of_thirty_core_seconds_is_within_half_a_percent(
     assert await bill_of_a_tree(engine, root, 30.0) < 0.005
 
 
-async def test_disk_use_is_counted_through_children_and_the_log_is_not_billed(engine: HostEngine) -> None:
-    script = "sh -c 'dd if=/dev/zero of=f bs=1M count=8 conv=fsync 2>/dev/null'; head -c 2000000 /dev/zero"
+async def test_disk_use_is_counted_through_children_and_a_short_log_is_not_billed(engine: HostEngine) -> None:
+    script = "sh -c 'dd if=/dev/zero of=f bs=1M count=8 conv=fsync 2>/dev/null'; head -c 900000 /dev/zero"
     order = await launched(engine, script)
     seen = await ended(engine, order.allocation_id)
-    assert seen.log_bytes == 2_000_000
+    assert seen.log_bytes == 900_000, "more than a MiB is moved, and billed, in the task's own group"
     assert 8 << 20 <= seen.meters.written_bytes < (8 << 20) + 500_000
 
 
@@ -85,7 +85,8 @@ async def test_memory_is_integrated_over_the_seconds_it_was_held(engine: HostEng
     seen = await ended(engine, order.allocation_id)
     assert 60 <= seen.meters.memory_peak_mib <= 75
     assert 60 * 2000 <= seen.meters.memory_mib_ms <= 75 * 4000
-    assert seen.meters.received_bytes is None, "unmetered is not zero"
+    expected = 0 if (await engine.describe()).network_metered else None
+    assert seen.meters.received_bytes == expected, "unmetered is not zero"
 
 
 async def test_a_peak_between_two_samples_is_told(engine: HostEngine) -> None:

@@ -138,3 +138,25 @@ def test_secrets_come_back_whole_once_and_neither_half_tells_them(
     assert not Path(run.at("sealed.json")).exists()
     with pytest.raises(Refusal):
         sealing.join_secrets(run, key)
+
+
+def test_features_partitions_architecture_and_boot_of_a_node_come_through() -> None:
+    line = (
+        "NodeName=n1 Arch=x86_64 CPUTot=4 CPULoad=0.50 AvailableFeatures=avx512,ib ActiveFeatures=avx512,ib Gres=(null) "
+        "OS=Linux 6.1.0-18-amd64 #1 SMP Debian 6.1.76 RealMemory=8000 FreeMem=6000 State=IDLE Partitions=debug,long "
+        "BootTime=2026-01-31T06:00:00 SlurmdStartTime=2026-01-31T06:01:00"
+    )
+    (fields,) = answers.records(line)
+    node = nodes.node_of(fields, 10, 5)
+    assert node["isa"] == "amd64"
+    assert node["labels"] == {
+        f"{kind}/{name}": "true"
+        for kind, name in (
+            ("feature", "avx512"),
+            ("feature", "ib"),
+            ("partition", "debug"),
+            ("partition", "long"),
+        )
+    }
+    assert (node["system"]["os"], node["system"]["kernel"]) == ("linux", "6.1.0-18-amd64")
+    assert node["system"]["booted_at"] > 1.7e9

@@ -1,7 +1,8 @@
 """What an ended job left comes home, however often that fails, unless it no longer exists; then the job says so."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -186,7 +187,7 @@ async def test_a_log_shorter_than_the_pool_counted_is_told_on_the_attempt(
         job_id = await parts.submit(LEAVES)
         await parts.place()
         job = await parts.until(job_id, JobState.SUCCEEDED)
-        assert "counted 5 bytes and has kept 0" in job.attempts[0].log_lost
+        assert "counted 5 bytes and has not kept 5 bytes" in job.attempts[0].log_lost
 
 
 async def test_a_stop_gives_up_files_that_cannot_be_fetched_and_says_so(
@@ -233,3 +234,36 @@ async def test_files_are_fetched_a_few_at_a_time_from_one_pool(
         for job_id in ids:
             await parts.until(job_id, JobState.SUCCEEDED)
         assert trouble.most_at_once == 2
+
+
+async def missing_after_refusals(parts: Rig, trouble: Trouble) -> list[str]:
+    """Have a pool refuse files for a while; return what a job that ended misses without saying so."""
+    trouble.files = PoolUnreachableError("256 requests are under way.")
+    job_id = await parts.submit(LEAVES, outputs=("result.txt",))
+    await parts.place()
+    with anyio.fail_after(20):
+        while trouble.refused < 1:
+            await anyio.sleep(0.01)
+    trouble.files = None
+    job = await parts.until(job_id, JobState.SUCCEEDED)
+    return ["its outputs are neither home nor lost"] if not (job.outputs_blob or job.outputs_lost) else []
+
+
+async def test_what_is_refused_for_a_while_is_home_in_the_end(tmp_path: Path, trouble: Trouble) -> None:
+    async with rig(tmp_path) as parts:
+        assert not await missing_after_refusals(parts, trouble)
+
+
+async def swallow(_held: store.LeasedJob, bring: Coroutine[Any, Any, str]) -> str:
+    try:
+        return await bring
+    except YunheError:
+        return ""
+
+
+async def test_swallowing_what_fails_while_files_are_fetched_is_caught(
+    tmp_path: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "_lost", swallow)
+    async with rig(tmp_path) as parts:
+        assert await missing_after_refusals(parts, trouble)

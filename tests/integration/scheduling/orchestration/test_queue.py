@@ -1,5 +1,6 @@
 """A long queue: a gang at its head that nothing can hold, all or nothing, holds nobody up."""
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -31,6 +32,11 @@ pytestmark = pytest.mark.anyio
 
 QUEUED = 10_000
 ENOUGH = 200
+SHAPES = 2000
+STARTS = 5
+MOST_BEFORE = 120
+"""So many of the backlog may be judged between the submission of a job and its placement."""
+HOPELESS = "large"
 MEMBERS = 9
 """Of 16 cores each: one more than two pools of 64 hold together."""
 
@@ -132,3 +138,40 @@ async def test_an_impossible_gang_at_the_head_of_ten_thousand_holds_nobody_up(
     ordinary_jobs = len(rounds.decided) - 1
     judged = sum(rounds.decided.values()) - rounds.decided[head.id]
     assert judged <= ordinary_jobs + rounds.count, "and so is the first of those that find no room"
+
+
+def hopeless(number: int) -> JobOrder:
+    """Return an order that no pool can hold, unlike any other."""
+    asks = Resources(cpu_millis=1_000_000 + number, memory_mib=64)
+    demand = Demand(
+        job_id=JobId(new_id("job", time.time())),
+        project_id=ProjectId("default"),
+        alternatives=(Alternative(asks),),
+    )
+    steps = (Step(name="run", script="true\n"),)
+    return JobOrder(demand=demand, name=HOPELESS, submitted_by="admin", steps=steps)
+
+
+async def test_what_comes_is_placed_before_a_backlog_of_shapes_and_the_backlog_is_worked_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, kinds = apart.settings(tmp_path), {"fake": FakeKind()}
+    async with running(settings, kinds=kinds) as platform:
+        who = await with_a_pool(platform, cpus="64")
+        backlog = await platform.orchestration.submit(tuple(hopeless(number) for number in range(SHAPES)))
+    rounds = Rounds(monkeypatch)
+    monkeypatch.setattr(placer, "BACKLOG_S", 0.02)
+    async with running(settings, kinds=kinds) as platform:
+        fits = Submission(task=Task(run="true\n", resources=ResourceSpec(cpus=1)))
+        judged: list[int] = []
+        while len(judged) < STARTS:
+            before = rounds.decided.total()
+            (job,) = await platform.applications.submit(who, (fits,))
+            with anyio.fail_after(30):
+                while (await platform.orchestration.job(job.id)).state is JobState.PENDING:
+                    await anyio.sleep(0.002)
+            judged.append(rounds.decided.total() - before)
+        assert statistics.median(judged) <= MOST_BEFORE, judged
+        assert len(rounds.decided) < SHAPES, "the backlog was to last"
+        for job in backlog:
+            await told_why(platform, job)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from integration.scheduling.orchestration.stage import with_a_pool
 from yunhe.infrastructure.fake.kind import FakeKind
+from yunhe.runtime.limits import Retention
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
 from yunhe.scheduling.perception import service
@@ -23,7 +24,7 @@ async def test_minutes_older_than_the_retention_go_and_younger_stay(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "FEED_EVERY_S", 0.1)
-    settings = Settings(home=tmp_path, database_url=database_url, usage_retention_s=2 * DAY_S)
+    settings = Settings(home=tmp_path, database_url=database_url, retention=Retention(usage_days=2))
     now = int(time.time() // 60)
     ages = {"old": 2 * 1440 + 5, "young": 2 * 1440 - 5, "new": 0}
     async with running(settings, kinds={"fake": FakeKind()}) as platform:

@@ -51,9 +51,27 @@ links = st.lists(
     ),
     max_size=2,
 )
+placement: dict[str, st.SearchStrategy[object]] = {
+    "residency": st.sampled_from(["cn", ["cn-north", "eu"], ["cn", "cn"], "c n"]) | junk,
+    "where": st.sampled_from(["disk=ssd", ["a/b=c", "zone!=b"], {"disk": "ssd"}, ["disk"]]) | junk,
+    "tolerations": st.sampled_from(["*", ["gpu", "a/b=c"], ["x y"]]) | junk,
+    "architecture": st.sampled_from(["arm64", ["x86_64", "amd64"], "amr64"]) | junk,
+    "groups": st.sampled_from(["web", ["web", "db"], ["Web"]]) | junk,
+    "affinity": st.sampled_from(["db@pool", [{"group": "db"}, "web"], {"over": "node"}]) | junk,
+    "anti_affinity": st.sampled_from(["web", {"group": "db", "over": "rack"}]) | junk,
+    "spread": st.sampled_from(["pool", {"over": "region", "at_most": 2}, {"at_most": 0}]) | junk,
+    "duration": amounts,
+    "deadline": st.sampled_from(["2h", "2026-12-01T08:00:00+08:00", "2026-12-01T08:00:00"]) | junk,
+    "start_after": st.sampled_from([90, "2026-12-01T08:00:00Z", "noon"]) | junk,
+    "budget_per_hour": st.sampled_from([0, 0.5, -1, "1"]) | junk,
+    "reliability": st.sampled_from([0.99, 1, 0, 2]) | junk,
+    "interruptible": st.booleans() | junk,
+    "max_latency": st.sampled_from(["20ms", 20]) | junk,
+}
 documents = st.fixed_dictionaries(
     {},
     optional={
+        **placement,
         "name": st.sampled_from(["train", "a.b-c_d", "No"]) | junk,
         "run": st.just("true") | junk,
         "setup": st.just("true") | junk,
@@ -103,8 +121,8 @@ def test_what_was_accepted_is_accepted_again_after_the_wire(document: Any) -> No
         again = msgspec.json.decode(msgspec.json.encode(task), type=Task)
         assert again == task
         assert parse_task(msgspec.to_builtins(again), plan=True) == task
-        demand = deconstruct(again, JobId("job_1"), ProjectId("p"))
-        parts = deconstruct_graph(again, ProjectId("p")).parts
+        demand = deconstruct(again, JobId("job_1"), ProjectId("p"), 0.0)
+        parts = deconstruct_graph(again, ProjectId("p"), 0.0).parts
         assert [part.name for part in parts] == [part.name for part in task.components]
         for alternative in (*demand.alternatives, *(part.demand.alternatives[0] for part in parts)):
             assert alternative.resources.cpu_millis > 0

@@ -86,7 +86,7 @@ def test_what_the_machine_refuses_names_the_path(
 
 def test_a_group_called_alone_names_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(COMMANDS, ["token"]) == 2
-    assert capsys.readouterr().err.startswith("✗ `yunhe token` needs one of: create, ls, revoke.\n")
+    assert capsys.readouterr().err.startswith("✗ `yunhe token` needs one of: create, rotate, ls, revoke.\n")
 
 
 def test_a_command_without_its_dashes_is_told_about_them(capsys: pytest.CaptureFixture[str]) -> None:

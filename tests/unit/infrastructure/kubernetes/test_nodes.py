@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 
 from unit.infrastructure.kubernetes.fake_api import FakeApi, fake_api
 from yunhe.infrastructure.contract.kind import Target
-from yunhe.infrastructure.contract.model import Meters
+from yunhe.infrastructure.contract.model import Meters, NodeSystem
 from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.discovery import served
 from yunhe.infrastructure.kubernetes.api.kubeconfig import Access
-from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode
+from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode, NodeInfo
 from yunhe.infrastructure.kubernetes.facts import ServerVersion
-from yunhe.infrastructure.kubernetes.objects.nodes import catalogue_of, node_of, unmapped_devices
+from yunhe.infrastructure.kubernetes.objects.nodes import (
+    catalogue_of,
+    node_of,
+    tolerations_for,
+    unmapped_devices,
+)
 from yunhe.infrastructure.kubernetes.onboard import onboard
 from yunhe.infrastructure.kubernetes.target import ClusterSettings, read_target
 from yunhe.infrastructure.kubernetes.usage.meters import Minutes, PodMeter, PodSample
@@ -45,6 +50,25 @@ def node(name: str = "n", **fields: Any) -> KubeNode:
 
 def neighbour(**requests: str) -> Container:
     return msgspec.convert({"name": "c", "resources": {"requests": requests}}, Container)
+
+
+def test_labels_taints_and_what_the_kubelet_says_of_the_machine_come_through() -> None:
+    taints = [
+        {"key": "team", "value": "red", "effect": "NoSchedule"},
+        {"key": "old", "effect": "NoExecute"},
+        {"key": "soft", "effect": "PreferNoSchedule"},
+    ]
+    found = node(taints=taints, labels={"disk": "ssd", "kubernetes.io/hostname": "n"})
+    info = NodeInfo(architecture="arm64", kernel_version="6.1.0", operating_system="linux")
+    found = msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, node_info=info))
+    seen = node_of(found, [], None, ClusterSettings())
+    assert seen.ready
+    assert (seen.isa, seen.labels, seen.taints) == ("arm64", {"disk": "ssd"}, ("team=red", "old"))
+    assert seen.system == NodeSystem(os="linux", kernel="6.1.0")
+    assert [(one["key"], one["value"], one["effect"]) for one in tolerations_for(found)] == [
+        ("team", "red", "NoSchedule"),
+        ("old", "", "NoExecute"),
+    ]
 
 
 def test_a_node_has_what_is_allocatable_less_what_others_asked_for() -> None:
@@ -95,7 +119,10 @@ def test_an_accelerator_is_called_by_its_kind_and_has_its_memory() -> None:
             "NodeStatusUnknown",
         ),
         ({"unschedulable": True}, "cordoned"),
-        ({"taints": [{"key": "gpu", "value": "x", "effect": "NoSchedule"}]}, "gpu=x:NoSchedule"),
+        (
+            {"taints": [{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]},
+            "node.kubernetes.io/disk-pressure=:NoSchedule",
+        ),
     ],
 )
 def test_why_a_node_takes_nothing_is_told(fields: dict[str, Any], why: str) -> None:

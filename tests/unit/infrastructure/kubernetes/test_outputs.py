@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from yunhe.agent.files import archives as agent
+from yunhe.agent.files.packing import pack
 from yunhe.conformance.caller import files_in
 from yunhe.infrastructure.kubernetes.api.shapes import Pod
 from yunhe.infrastructure.kubernetes.files.outputs import FETCH, repack, shell_patterns, within_reach
@@ -65,7 +65,7 @@ def members(archive: bytes) -> dict[str, bytes]:
 def by_agent(work: Path, *patterns: str) -> dict[str, bytes]:
     """Return what an agent would send for the same patterns."""
     reader, writer = os.pipe()
-    agent._pack(str(work), list(patterns), writer)  # pyright: ignore[reportPrivateUsage]
+    pack(str(work), list(patterns), writer)
     with os.fdopen(reader, "rb") as file:
         return members(file.read())
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from engines.ray_dashboard import RECORDED
+from yunhe.infrastructure.contract.model import Throughput
 from yunhe.infrastructure.ray import amounts
 from yunhe.infrastructure.ray.wire import (
     Gpu,
@@ -45,6 +46,10 @@ def test_the_nodes_of_a_real_cluster_are_read() -> None:
         assert one.ready
         assert one.total.covers(one.used)
         assert one.used.memory_mib > 0
+        assert one.system is not None
+        assert one.system.booted_at == 1794767694.0
+        assert one.throughput == Throughput(received_bytes_per_s=0.0, sent_bytes_per_s=0.0)
+    assert sorted((one.labels for one in seen), key=len) == [{}, {"resource/fpga": "2"}]
     assert sum(spec.count or 0 for spec in amounts.catalogue(nodes, stats).specs) == 2
 
 

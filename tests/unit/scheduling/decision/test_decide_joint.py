@@ -20,7 +20,7 @@ from yunhe.kernel.errors import UnsupportedError
 from yunhe.kernel.resources import Accelerators
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.decide import decide
-from yunhe.scheduling.decision.joint import Plan, cost_of, decide_jointly, greedy_plan, plan_jointly
+from yunhe.scheduling.decision.joint import Plan, cost_of, greedy_plan, plan_jointly
 from yunhe.scheduling.decision.model import Placed, Policy, Waiting
 from yunhe.scheduling.perception.model import DatasetFacts, LinkFacts
 
@@ -54,7 +54,7 @@ def test_the_search_comes_near_the_optimum_and_leaves_nobody_waiting_that_could_
 
 def test_the_same_demands_together_always_get_the_same_answer() -> None:
     demands, here = instance(3)
-    assert decide_jointly(demands, here) == decide_jointly(demands, here)
+    assert plan_jointly(demands, here).decisions == plan_jointly(demands, here).decisions
 
 
 def test_pool_source_route_and_mode_together_are_the_optimum_and_no_worse_than_either_first() -> None:

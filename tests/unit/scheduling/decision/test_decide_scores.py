@@ -12,7 +12,7 @@ from support.worlds import NOW, cores, demand, node, pool, prices, random_demand
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.places import Place
 from yunhe.kernel.resources import Accelerators, Resources
-from yunhe.scheduling.decision.candidates import CRITERIA, candidates
+from yunhe.scheduling.decision.candidates import CRITERIA, pareto
 from yunhe.scheduling.decision.decide import decide
 from yunhe.scheduling.decision.model import (
     Candidate,
@@ -22,7 +22,9 @@ from yunhe.scheduling.decision.model import (
     Policy,
     Traffic,
     TransferMode,
+    Waiting,
 )
+from yunhe.scheduling.decision.plans import ParetoPlan
 from yunhe.scheduling.perception.model import (
     DatasetFacts,
     EnergyFacts,
@@ -237,11 +239,53 @@ def test_what_is_unknown_stays_unknown_and_loses_to_what_is_known() -> None:
         [pool("known", prices=prices(5.0)), pool("alike", prices=prices(5.0)), pool("unknown")],
         machines("known", "alike", "unknown"),
     )
-    decision = decide(demand(policy=Policy.CHEAPEST), here)
+    decision = decide(demand(), here)
     assert isinstance(decision, Placed)
     assert [c.pool_name for c in decision.candidates] == ["alike", "known", "unknown"]
     assert decision.candidates[2].terms["cost_per_hour"] is None
     assert decision.candidates[2].terms["carbon_g"] is None
+    assert decision.omitted == ("wait_s", "run_s", "carbon_g"), "said, as nobody knows them"
+    asked_near = decide(demand(near=USERS), here)
+    assert isinstance(asked_near, Placed)
+    assert asked_near.omitted[-2:] == ("latency_ms", "distance_km")
+
+
+NAMED = {
+    Policy.CHEAPEST: ({"prices": prices(5.0)}, "yunhe pool price NAME"),
+    Policy.NEAREST: ({"place": Place("r", 30.0, 60.0)}, "yunhe pool set NAME --place"),
+    Policy.LOWEST_LATENCY: ({"place": Place("r", 30.0, 60.0)}, "yunhe pool set NAME --place"),
+    Policy.FASTEST: ({"speed": 2.0}, "yunhe pool set NAME --speed 1.2"),
+    Policy.GREENEST: (
+        {"energy": EnergyFacts(watts_per_core=5.0, carbon_g_per_kwh=(100.0,))},
+        "yunhe pool set NAME --watts 60..250 --carbon 400",
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", NAMED)
+def test_a_policy_refuses_who_does_not_say_what_it_is_named_after(policy: Policy) -> None:
+    says, remedy = NAMED[policy]
+    asked = demand(policy=policy, near=USERS)
+    nobody = decide(asked, world([pool("a"), pool("b")], machines("a", "b")))
+    assert isinstance(nobody, Waiting)
+    assert {no.rule for no in nobody.rejected} == {"known"}
+    assert all(remedy in no.detail for no in nobody.rejected)
+    assert nobody.smallest_change.startswith("use policy balanced")
+    one = decide(asked, world([pool("a"), pool("b", **says)], machines("a", "b")))
+    assert isinstance(one, Placed)
+    assert [c.pool_name for c in one.candidates] == ["b"]
+    assert [no.rule for no in one.rejected] == ["known"]
+
+
+def test_of_equal_scores_the_cheaper_wins_however_far_it_is() -> None:
+    here = world(
+        [
+            pool("dear-and-near", prices=prices(0.9), speed=1.0, place=Place("r", 30.0, 60.0)),
+            pool("cheap-and-far", prices=prices(0.000001), speed=1.0, place=Place("s", -30.0, -120.0)),
+        ],
+        machines("dear-and-near", "cheap-and-far"),
+    )
+    assert goes(demand(policy=Policy.FASTEST, near=Place("r", 30.0, 60.0)), here) == "cheap-and-far"
 
 
 def test_estimates_say_that_they_are() -> None:
@@ -325,7 +369,7 @@ def test_an_outside_score_counts_until_it_expires() -> None:
             name="noise", pool_id=PoolId("a"), valid_until=valid_until, cost=1.0, seconds=60.0
         )
         return world(
-            [pool("a", prices=prices(0.01)), pool("b", prices=prices(0.02))],
+            [pool("a", prices=prices(0.01), speed=1.0), pool("b", prices=prices(0.02), speed=1.0)],
             machines("a", "b"),
             external=[said],
         )
@@ -396,22 +440,25 @@ def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> N
     for seed in range(600):
         rng = Random(seed)
         here, wanted = random_world(rng), random_demand(rng, single=True)
-        choices = candidates(wanted, here, 3)
         decision = decide(wanted, here)
         everyone = decision.candidates if isinstance(decision, Placed) else ()
-        assert choices.best == everyone[:3]
         able = _scores_by_brute_force(wanted, here)
         assert sorted((one.alternative, one.pool_name) for one in everyone) == sorted(able)
         if not wanted.ordered:
             least = sorted(able.values())[:3]
-            assert [one.score for one in choices.best] == pytest.approx(least, rel=1e-3, abs=1e-6), seed
+            assert [one.score for one in everyone[:3]] == pytest.approx(least, rel=1e-3, abs=1e-6), seed
         values = [(one, _criteria(wanted, here, one)) for one in everyone]
         front = [
             one
             for one, mine in values
             if not any(_beaten_by(one, mine, other, theirs) for other, theirs in values)
         ]
-        assert list(choices.pareto) == front, seed
+        shown = pareto(wanted, here)
+        if isinstance(shown, ParetoPlan):
+            assert [one.candidate for one in shown.choices] == front, seed
+            assert [one.candidate for one in shown.beaten] == [one for one in everyone if one not in front]
+        else:
+            assert not everyone
         markets["a choice"] += len(everyone) > 1
         markets["more than are shown"] += len(everyone) > 3
         markets["somebody beaten"] += len(front) < len(everyone)
@@ -430,13 +477,18 @@ def _scores_by_brute_force(wanted: Demand, here: Snapshot) -> dict[tuple[int, st
 
 
 def _criteria(wanted: Demand, here: Snapshot, one: Candidate) -> list[float | None]:
-    """Money in all, seconds in all, grams, milliseconds, risk, by their definitions; None where any part is unknown."""
+    """Money in all, seconds until and while it runs, grams, milliseconds, kilometres, risk; None where a part is unknown."""
     found = oracle.terms(wanted, here, here.row_of_pool[one.pool_id], one.alternative)
     hours = found["hours"]
     assert hours is not None
     money = _sum(found["cost"], found["data_cost"], found["energy_cost"])
-    ready = _sum(found["wait_s"], found["data_s"], hours * 3600)
-    criteria = [money, ready, found["carbon_g"], found["latency_ms"], found["risk"]]
+    start = _sum(found["wait_s"], found["data_s"])
+    criteria = [
+        money,
+        start,
+        hours * 3600,
+        *(found[name] for name in ("carbon_g", "latency_ms", "distance_km", "risk")),
+    ]
     assert len(CRITERIA) == len(criteria)
     return criteria
 
@@ -452,7 +504,7 @@ def _beaten_by(
     my_guess, their_guess = ({n for n in ("run_s", "risk") if c.terms[n] is None} for c in (one, other))
     better = False
     for name, my, their in zip(CRITERIA, mine, theirs, strict=True):
-        comparable = name == "latency_ms" or my_guess == their_guess
+        comparable = name in {"start_s", "latency_ms", "distance_km"} or my_guess == their_guess
         my_known = my if comparable or not my_guess else None
         their_known = their if comparable or not their_guess else None
         if their_known is None:
@@ -484,9 +536,10 @@ def test_what_is_unknown_beats_nobody_in_the_pareto_set(unknown: str) -> None:
         sites=[SiteFacts("data")],
         datasets=[DatasetFacts(name="corpus", size_mib=1000, replicas=("data",))],
     )
-    choices = candidates(demand(data=(DataNeed(dataset="corpus"),), run_s=3600.0), here, 2)
-    assert len(choices.best) == 2
-    assert [one.pool_name for one in choices.pareto] == ["known"]
+    shown = pareto(demand(data=(DataNeed(dataset="corpus"),), run_s=3600.0), here)
+    assert isinstance(shown, ParetoPlan)
+    assert [one.candidate.pool_name for one in shown.choices] == ["known"]
+    assert [(one.candidate.pool_name, one.by) for one in shown.beaten] == [("vague", "known")]
 
 
 @pytest.mark.parametrize("kind", ["a100", "a100|h100", "*"])

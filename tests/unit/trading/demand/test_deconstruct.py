@@ -10,14 +10,15 @@ from yunhe.trading.demand.deconstruct import deconstruct, mount_paths, timeout_s
 from yunhe.trading.demand.model import ResourceSpec, Task
 
 JOB, PROJECT = JobId("job_1"), ProjectId("default")
+NOW = 1_000_000.0
 
 
 def alternatives_of(spec: ResourceSpec) -> tuple[Alternative, ...]:
-    return deconstruct(Task(run="true", resources=spec), JOB, PROJECT).alternatives
+    return deconstruct(Task(run="true", resources=spec), JOB, PROJECT, NOW).alternatives
 
 
 def test_a_task_that_says_nothing_gets_one_core_and_one_gib() -> None:
-    assert deconstruct(Task(run="true"), JOB, PROJECT) == Demand(
+    assert deconstruct(Task(run="true"), JOB, PROJECT, NOW) == Demand(
         job_id=JOB,
         project_id=PROJECT,
         alternatives=(Alternative(Resources(cpu_millis=1000, memory_mib=1024)),),
@@ -45,13 +46,13 @@ def test_only_ordered_alternatives_keep_their_order() -> None:
     choices = (ResourceSpec(cpus=1), ResourceSpec(cpus=2))
     ordered = Task(run="true", resources=ResourceSpec(ordered=choices))
     any_of = Task(run="true", resources=ResourceSpec(any_of=choices))
-    assert deconstruct(ordered, JOB, PROJECT).ordered
-    assert not deconstruct(any_of, JOB, PROJECT).ordered
+    assert deconstruct(ordered, JOB, PROJECT, NOW).ordered
+    assert not deconstruct(any_of, JOB, PROJECT, NOW).ordered
 
 
 def test_near_policy_and_time_come_along() -> None:
     task = Task(run="true", near="cn-north@39.9,116.4", policy=Policy.NEAREST, timeout="2h")
-    demand = deconstruct(task, JOB, PROJECT)
+    demand = deconstruct(task, JOB, PROJECT, NOW)
     assert demand.near == Place("cn-north", 39.9, 116.4)
     assert demand.policy is Policy.NEAREST
     assert timeout_s(task) == 7200.0
@@ -73,4 +74,4 @@ def test_mounts_lie_inside_the_job_directory() -> None:
     ],
 )
 def test_what_the_engine_must_be_able_to_do_comes_along(task: Task, powers: tuple[str, ...]) -> None:
-    assert deconstruct(task, JOB, PROJECT).powers == powers
+    assert deconstruct(task, JOB, PROJECT, NOW).powers == powers

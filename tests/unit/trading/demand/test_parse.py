@@ -5,8 +5,8 @@ import pytest
 
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Tier
-from yunhe.scheduling.decision.decide import DEFAULT_WEIGHTS
 from yunhe.scheduling.decision.model import Policy
+from yunhe.scheduling.decision.score.terms import TERMS
 from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
 from yunhe.trading.demand.parse import parse_task, parse_yaml
 
@@ -104,7 +104,7 @@ def test_every_problem_is_told_at_once() -> None:
     [
         ("budget", {"budget": "40/h"}, "timeout"),
         ("resources.image_id", {"resources": {"image_id": "docker:x"}}, "the task's image"),
-        ("resources.use_spot", {"resources": {"use_spot": True}}, "tier"),
+        ("resources.any_of[0].use_spot", {"resources": {"any_of": [{"use_spot": True}]}}, "say it once"),
         ("resources.infra", {"resources": {"infra": "aws"}}, "pool"),
         ("resources.any_of[0].region", {"resources": {"any_of": [{"region": "us"}]}}, "near"),
         ("secrets", {"secrets": {"TOKEN": "abc"}}, "yunhe secret set"),
@@ -170,7 +170,7 @@ def test_a_planned_field_that_asks_for_nothing_may_stay() -> None:
         ({"run": "true", "policy": "nearest"}, "near"),
         ({"run": "true", "policy": "cheapest", "weights": {"cost_per_hour": 1}}, "weights"),
         ({"run": "true", "weights": {"cost": 1}}, "weights.cost"),
-        ({"run": "true", "weights": {"cost_per_hour": 0, "distance_km": 0}}, "weights"),
+        ({"run": "true", "weights": dict.fromkeys(SCORE_TERMS, 0)}, "weights"),
         ({"run": "true", "secrets": ["A"], "envs": {"A": "1"}}, "secrets"),
         ({"run": "true", 3: "x"}, "task"),
         ("run", "task"),
@@ -214,4 +214,4 @@ def test_a_task_from_the_wire_is_judged_like_a_file() -> None:
 
 
 def test_the_terms_that_can_be_weighed_are_those_decisions_use() -> None:
-    assert set(SCORE_TERMS) == set(DEFAULT_WEIGHTS)
+    assert set(SCORE_TERMS) == set(TERMS)

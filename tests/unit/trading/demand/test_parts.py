@@ -14,6 +14,7 @@ from yunhe.trading.demand.model import ComponentSpec, LinkSpec, ResourceSpec, Se
 from yunhe.trading.demand.parse import not_runnable, parse_task, parse_yaml
 
 JOB, PROJECT = JobId("job_1"), ProjectId("p")
+NOW = 1_000_000.0
 GRAPH = """
 run: "true"
 near: cn-north
@@ -132,16 +133,16 @@ def test_what_does_not_go_together_is_refused(document: dict[str, Any], field: s
 
 
 def test_nodes_are_a_gang_in_one_pool_and_replicas_go_to_any() -> None:
-    gang = deconstruct(Task(run="true", num_nodes=3), JOB, PROJECT)
+    gang = deconstruct(Task(run="true", num_nodes=3), JOB, PROJECT, NOW)
     assert (gang.members, gang.members_min, gang.one_pool) == (3, None, True)
     assert gang.spread == Spread(Domain.NODE, 1)
-    replicas = deconstruct(Task(run="true", service=ServiceSpec(2)), JOB, PROJECT)
+    replicas = deconstruct(Task(run="true", service=ServiceSpec(2)), JOB, PROJECT, NOW)
     assert (replicas.members, replicas.members_min, replicas.one_pool) == (2, None, False)
     assert replicas.spread == Spread(Domain.NODE, 1)
 
 
 def test_a_component_needs_what_it_says_over_what_the_task_says() -> None:
-    demand = deconstruct_graph(parse_yaml(GRAPH, plan=True), PROJECT)
+    demand = deconstruct_graph(parse_yaml(GRAPH, plan=True), PROJECT, NOW)
     needs = {part.name: part.demand.alternatives[0] for part in demand.parts}
     assert {
         name: (need.resources.cpu_millis, need.resources.memory_mib, need.pools)

@@ -23,7 +23,7 @@ def test_the_schema_has_exactly_the_fields_of_a_task() -> None:
     properties = task_schema()["properties"]
     assert isinstance(properties, dict)
     assert set(properties) == {*Task.__struct_fields__}
-    assert set(properties["resources"]["properties"]) == {*ResourceSpec.__struct_fields__, "use_spot"}
+    assert set(properties["resources"]["properties"]) == {*ResourceSpec.__struct_fields__}
 
 
 def test_every_field_is_described() -> None:
@@ -54,7 +54,12 @@ def test_every_example_is_valid(path: Path) -> None:
         {"run": "true", "retries": -1},
         {"run": "true", "outputs": ["/etc/passwd"]},
         {"run": "true", "file_mounts": {"../x": "y"}},
-        {"run": "true", "resources": {"use_spot": True}},
+        {"run": "true", "resources": {"any_of": [{"use_spot": True}]}},
+        {"run": "true", "affinity": [{"group": "db", "over": "rack"}]},
+        {"run": "true", "spread": {"at_most": 0}},
+        {"run": "true", "reliability": 1.5},
+        {"run": "true", "budget_per_hour": -1},
+        {"run": "true", "max_latency": 20},
         {"run": "true", "resources": {"accelerators": {"A100": 1, "H100": 1}}},
     ],
 )

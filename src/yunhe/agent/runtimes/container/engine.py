@@ -1,7 +1,7 @@
 """The host's container engine, podman or docker: the commands it is given and what it answers.
 
 A container is made with one idle process as the project's user and the allocation's directories in it. The wrapper
-enters it with each step (see ``namespaces``); when that idle process is killed, the engine removes the container.
+enters it with each step (see ``runtimes.namespaces``); when that idle process is killed, the engine removes the container.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.processes import Identity, identify
-from yunhe.agent.runtimes.container.namespaces import MARK, first_environment
+from yunhe.agent.runtimes.container.environment import MARK, first_environment
+from yunhe.agent.runtimes.network import TaskNetwork
 
 ENGINES = ("podman", "docker")
 LABEL = "yunhe.agent"
@@ -73,13 +74,15 @@ def container_name(allocation_id: str) -> str:
     return f"{_FIRST_NAME}{allocation_id}"
 
 
-def start(order: dict[str, Any], run: Run, group: LimitGroup) -> list[str]:
+def start(order: dict[str, Any], run: Run, group: LimitGroup, network: TaskNetwork) -> list[str]:
     """Return the command that makes the container of *order*, fetching the image where it is not there yet."""
     name, uid = container_name(run.id), order["uid"]
     mounts = [f"{path}:{path}" for path in (run.work, run.at("tmp"))]
     mounts += [f"{run.at('tmp')}:/tmp", f"{run.at('steps')}:{run.at('steps')}:ro"]
     # Programs that look for their limits find those of the allocation's own group.
     mounts += [f"{path}:{shown}:ro" for path, shown in group.shown_as()]
+    if network.resolver:
+        mounts.append(f"{run.at('resolv.conf')}:/etc/resolv.conf:ro")
     return [
         order["runtime"]["program"],
         "run",
@@ -89,7 +92,7 @@ def start(order: dict[str, Any], run: Run, group: LimitGroup) -> list[str]:
         f"--label={LABEL}={order['runtime']['agent']}",
         f"--env={MARK}={name}",
         f"--user={uid}:{uid}",
-        "--network=host",
+        f"--network={'none' if network.apart else 'host'}",
         "--stop-signal=SIGKILL",
         "--cgroupns=host",
         "--cap-drop=all",

@@ -12,7 +12,7 @@ from yunhe.agent.runs.environment import PATH
 from yunhe.agent.runs.processes import is_alive
 from yunhe.agent.runtimes.container import engine
 from yunhe.agent.runtimes.container.sandbox import recorded_first
-from yunhe.agent.runtimes.interface import Runtime
+from yunhe.agent.runtimes.interface import NO_OPTIONS, HostOptions, Runtime
 
 
 class ContainerRuntime(Runtime):
@@ -22,8 +22,8 @@ class ContainerRuntime(Runtime):
     power = "images"
     outlives = True
 
-    def __init__(self, agent: str) -> None:
-        super().__init__(agent)
+    def __init__(self, agent: str, options: HostOptions = NO_OPTIONS) -> None:
+        super().__init__(agent, options)
         self._program = ""
         self.probed = False
         self.reason = "Whether this host has a container engine is not known yet."
@@ -55,6 +55,7 @@ class ContainerRuntime(Runtime):
     def order(self, body: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return which image to run by which engine."""
         return {
+            **super().order(body, total),
             "image": body["image"],
             "program": self._program,
             "agent": self.agent,

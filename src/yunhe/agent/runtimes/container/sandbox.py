@@ -12,8 +12,9 @@ from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.processes import Identity, is_alive
 from yunhe.agent.runtimes.container import engine
-from yunhe.agent.runtimes.container.namespaces import Namespaces, environment_inside
+from yunhe.agent.runtimes.container.environment import environment_inside
 from yunhe.agent.runtimes.interface import RunHelper, Sandbox
+from yunhe.agent.runtimes.namespaces import Namespaces
 
 _RECORD = "container"
 _REMOVED_WITHIN_S = 5.0
@@ -38,7 +39,11 @@ class ContainerSandbox(Sandbox):
     def prepare(self, group: LimitGroup, run_helper: RunHelper) -> None:
         """Have the engine make the container, and record who is first in it, for whoever must end it without us."""
         wanted = self.order["runtime"]
-        code, said = run_helper(engine.start(self.order, self.run, group))
+        if self.network.resolver:
+            with open(self.run.at("resolv.conf"), "w", encoding="utf-8") as file:
+                file.write(self.network.resolver)
+                os.fchmod(file.fileno(), 0o644)
+        code, said = run_helper(engine.start(self.order, self.run, group, self.network))
         if code != 0:
             why = engine.last_line(said) or "the container engine could not be run"
             raise OSError(f"no container of image {wanted['image']}: {why}")
@@ -48,6 +53,7 @@ class ContainerSandbox(Sandbox):
         self.run.write_record(_RECORD, first._asdict())
         self.disk_paths = [self._layer] if self._layer else []
         self._open(first)
+        self.network.connect(first.pid)
 
     def attach(self) -> None:
         """Open the container whose first process is recorded."""

@@ -1,11 +1,15 @@
 """Projects, members, secrets, keys and the audit log."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated
 
+import msgspec
 from litestar import Router, delete, get, post, put
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.types import ASGIApp
 
-from yunhe.entrypoints.api.caller import TheCaller
+from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
+from yunhe.entrypoints.api.streams import StreamAnswer
 from yunhe.entrypoints.wire import (
     Keys,
     KeyWish,
@@ -13,12 +17,15 @@ from yunhe.entrypoints.wire import (
     NewProject,
     NewRole,
     Projects,
+    Rotation,
     Secrets,
     SecretValue,
 )
+from yunhe.kernel.chains import ChainHead
 from yunhe.kernel.ids import ProjectId
 from yunhe.trading.accounts.model import (
     Action,
+    AuditLine,
     AuditPage,
     Key,
     Member,
@@ -102,18 +109,30 @@ async def keys(caller: TheCaller) -> Keys:
 
 @post("/keys")
 async def create_key(data: JSONBody[KeyWish], caller: TheCaller) -> NewKey:
-    """Make a key; its text is in this answer and never shown again."""
-    if data.user not in ("", caller.who.name):
-        await caller.authorize_everywhere(Action.MEMBERS, data.user)
+    """Make a key; its text is in this answer and never shown again. It ends with the key it is made with."""
+    if data.user not in ("", caller.who.name) or data.scope.plugin:
+        await caller.authorize_everywhere(Action.MEMBERS, data.user or data.scope.plugin)
     return await caller.platform.accounts.create_key(
-        caller.who, data.name, user=data.user, expires_in_s=data.expires_in_s
+        caller.who, data.name, user=data.user, expires_in_s=data.expires_in_s, scope=data.scope
+    )
+
+
+@post("/keys/{key_id:str}/rotate", status_code=200)
+async def rotate_key(key_id: FromPath[str], data: JSONBody[Rotation], caller: TheCaller) -> NewKey:
+    """Give a key another text, shown this once; the old one stays good for a while. Its children stay."""
+    return await caller.platform.accounts.rotate_key(
+        caller.who, key_id, overlap_s=data.overlap_s, expires_in_s=data.expires_in_s
     )
 
 
 @delete("/keys/{key_id:str}", status_code=200)
-async def revoke_key(key_id: FromPath[str], caller: TheCaller) -> Key:
-    """End a key."""
-    return await caller.platform.accounts.revoke_key(caller.who, key_id)
+async def revoke_key(
+    key_id: FromPath[str], caller: TheCaller, *, keep_children: FromQuery[bool] = False
+) -> Key:
+    """End a key and every key made with it; an admin may keep those (``keep_children``): they then end with the admin's."""
+    if keep_children:
+        await caller.authorize_everywhere(Action.MEMBERS, key_id)
+    return await caller.platform.accounts.revoke_key(caller.who, key_id, keep_children=keep_children)
 
 
 @get("/audit")
@@ -125,6 +144,28 @@ async def audit(
     """List who did, or was refused, what and when; newest first."""
     await caller.authorize_everywhere(Action.AUDIT, "audit")
     return await caller.platform.accounts.audit(caller.who, cursor=cursor, limit=limit)
+
+
+@get("/audit/head")
+async def audit_head(caller: TheCaller) -> ChainHead:
+    """Show the signed head of the audit log; who keeps it notices when a line before it is changed or cut off."""
+    return await caller.platform.notary.head("audit")
+
+
+@get("/audit/export", media_type="application/x-ndjson")
+async def audit_export(caller: TheCaller, request: ApiRequest) -> ASGIApp:
+    """Export the audit log, one line a line; where older lines were removed, the signed cut comes first."""
+    await caller.authorize_everywhere(Action.AUDIT, "audit")
+    await caller.platform.notary.head("audit")  # what was done until now is in the chain
+    lines = _exported(await caller.platform.notary.cut(), caller.platform.accounts.audit_lines())
+    return StreamAnswer(lines, "application/x-ndjson", request.app.state.stopping)
+
+
+async def _exported(cut: ChainHead | None, lines: AsyncIterator[AuditLine]) -> AsyncGenerator[bytes, None]:
+    if cut is not None:
+        yield msgspec.json.encode(cut) + b"\n"
+    async for line in lines:
+        yield msgspec.json.encode(line) + b"\n"
 
 
 router = Router(
@@ -141,8 +182,11 @@ router = Router(
         delete_secret,
         keys,
         create_key,
+        rotate_key,
         revoke_key,
         audit,
+        audit_head,
+        audit_export,
     ],
     tags=["accounts"],
 )

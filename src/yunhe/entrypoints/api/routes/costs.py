@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 
 from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun
+from yunhe.kernel.chains import ChainHead
 from yunhe.kernel.ids import ProjectId
 from yunhe.trading.trades.model import CostQuery, CostReport, LedgerLine
 
@@ -64,6 +65,12 @@ async def ledger(caller: TheCaller, request: ApiRequest, project: FromQuery[str]
     return StreamAnswer(_lines(entries), "application/x-ndjson", request.app.state.stopping)
 
 
+@get("/ledger/head")
+async def ledger_head(caller: TheCaller) -> ChainHead:
+    """Show the signed head of the ledger; who keeps it notices when a line before it is changed or cut off."""
+    return await caller.platform.notary.head("ledger")
+
+
 async def _lines(entries: AsyncIterator[LedgerLine]) -> AsyncGenerator[bytes, None]:
     lines: list[bytes] = []
     async for entry in entries:
@@ -75,4 +82,4 @@ async def _lines(entries: AsyncIterator[LedgerLine]) -> AsyncGenerator[bytes, No
         yield b"".join(lines)
 
 
-router = Router("/", route_handlers=[cost, ledger], tags=["costs"])
+router = Router("/", route_handlers=[cost, ledger, ledger_head], tags=["costs"])

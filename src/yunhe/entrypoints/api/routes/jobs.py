@@ -1,15 +1,16 @@
-"""Jobs: plan, submit, list, look at, stop, resize."""
+"""Jobs: submit, list, look at, stop, resize."""
 
 from typing import Annotated
 
 from litestar import Router, get, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
 
+from yunhe.entrypoints.api.bodies import BATCH_LIMIT_BYTES
 from yunhe.entrypoints.api.caller import Caller, TheCaller
 from yunhe.entrypoints.wire import Batch, Jobs, Usage
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.resources import Resources
-from yunhe.scheduling.decision.model import NodeAnswers, Plan
+from yunhe.scheduling.decision.model import NodeAnswers
 from yunhe.scheduling.orchestration.jobs.model import Explanation, Job, JobFilter, JobPage
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.trading.accounts.model import Action
@@ -20,13 +21,6 @@ States = Annotated[list[JobState] | None, QueryParameter(name="state")]
 PageSize = Annotated[int, QueryParameter(ge=1, le=500)]
 
 
-@post("/plan", status_code=200)
-async def plan(data: JSONBody[Submission], caller: TheCaller) -> Plan:
-    """Say where a task would go now and why; nothing is promised or kept."""
-    await caller.authorize(Action.SEE, data.project_id, data.task.name)
-    return await caller.platform.applications.plan(data.project_id, data.task)
-
-
 @post("/jobs")
 async def submit(data: JSONBody[Submission], caller: TheCaller, idempotency_key: IdempotencyKey = "") -> Job:
     """Submit a task; the same ``Idempotency-Key`` with the same body returns the first answer."""
@@ -34,7 +28,7 @@ async def submit(data: JSONBody[Submission], caller: TheCaller, idempotency_key:
     return job
 
 
-@post("/jobs/batch")
+@post("/jobs/batch", request_max_body_size=BATCH_LIMIT_BYTES)
 async def submit_batch(
     data: JSONBody[Batch], caller: TheCaller, idempotency_key: IdempotencyKey = ""
 ) -> Jobs:
@@ -49,8 +43,7 @@ async def submit_batch(
 
 
 async def _submit(caller: Caller, submissions: tuple[Submission, ...], key: str) -> tuple[Job, ...]:
-    for project_id in dict.fromkeys(submission.project_id for submission in submissions):
-        await caller.authorize(Action.RUN, project_id, "submit")
+    await caller.authorize_each(Action.RUN, submissions, "submit")
     return await caller.platform.applications.submit(caller.who, submissions, idempotency_key=key)
 
 
@@ -126,6 +119,6 @@ async def usage(job_id: FromPath[str], caller: TheCaller) -> Usage:
 
 router = Router(
     "/",
-    route_handlers=[plan, submit, submit_batch, jobs, job, stop, resize, explain, nodes, usage],
+    route_handlers=[submit, submit_batch, jobs, job, stop, resize, explain, nodes, usage],
     tags=["jobs"],
 )

@@ -3,15 +3,16 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from litestar import Router, delete, get, post, put
+import msgspec
+from litestar import Router, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ASGIApp
 
-from yunhe.control.pools.model import Check, Pool, PoolSpec
+from yunhe.control.pools.model import Check, FactChanges, FactList, Pool, PoolSpec
 from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import PoolList, PriceTerms
-from yunhe.kernel.errors import ConflictError, NotFoundError
+from yunhe.kernel.errors import ConflictError, FieldProblem, ForbiddenError, NotFoundError
 from yunhe.kernel.places import Level
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import Action
@@ -25,6 +26,7 @@ async def add(data: JSONBody[PoolSpec], caller: TheCaller, request: ApiRequest) 
     The same pool again is a check of it.
     """
     await caller.authorize_everywhere(Action.POOLS, data.name)
+    await _require_admin_for_options(caller, data)
     if data.prices is not None:
         await caller.authorize_everywhere(Action.PRICES, data.name)
         await caller.platform.trades.check_prices(data.prices)
@@ -32,6 +34,24 @@ async def add(data: JSONBody[PoolSpec], caller: TheCaller, request: ApiRequest) 
     return StreamAnswer(
         _added(caller, data, checks), "text/event-stream", request.app.state.stopping, events=True
     )
+
+
+async def _require_admin_for_options(caller: Caller, spec: PoolSpec) -> None:
+    """Raise unless the caller may set these options: some run programs on the server, or read its files."""
+    kinds = await caller.platform.plugins.plugins()
+    held = {name for kind in kinds if kind.name == spec.kind for name in kind.admin_options}
+    asked = sorted(held & set(spec.options))
+    if asked:
+        try:
+            await caller.authorize_everywhere(Action.MEMBERS, f"{spec.name} {' '.join(asked)}")
+        except ForbiddenError:
+            raise ForbiddenError(
+                f"Only an administrator sets {', '.join(asked)}: it runs programs on the server or reads its files.",
+                remedy="Leave it out, or let an admin add the pool.",
+                fields=tuple(
+                    FieldProblem(f"options.{name}", "is an administrator's to set") for name in asked
+                ),
+            ) from None
 
 
 async def _added(
@@ -60,8 +80,16 @@ def _not_added(spec: PoolSpec, failed: Check | None) -> ConflictError:
 @get("/pools")
 async def pools(caller: TheCaller, level: FromQuery[Level | None] = None) -> PoolList:
     """List every pool, or those at one level: end, edge or central."""
-    found = await caller.platform.pools.pools()
-    return PoolList(tuple(pool for pool in found if level is None or _level(pool) is level))
+    found = await caller.platform.pools.pools() if caller.who.memberships else ()
+    asked = tuple(pool for pool in found if level is None or _level(pool) is level)
+    if not await caller.may_everywhere(Action.POOLS):
+        asked = tuple(map(_less_the_way, asked))
+    return PoolList(asked)
+
+
+def _less_the_way(pool: Pool) -> Pool:
+    """Return *pool* without how it is reached: that concerns operators alone."""
+    return msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, target="", options={}))
 
 
 def _level(pool: Pool) -> Level | None:
@@ -70,8 +98,25 @@ def _level(pool: Pool) -> Level | None:
 
 @get("/pools/{pool:str}")
 async def pool(pool: FromPath[str], caller: TheCaller) -> Pool:
-    """Show one pool, by name or ID."""
-    return await caller.platform.pools.pool(pool)
+    """Show one pool, by name or ID; how it is reached is shown to operators alone."""
+    caller.require_a_role()
+    found = await caller.platform.pools.pool(pool)
+    return found if await caller.may_everywhere(Action.POOLS) else _less_the_way(found)
+
+
+@get("/pools/{pool:str}/facts")
+async def facts(pool: FromPath[str], caller: TheCaller) -> FactList:
+    """Show what is known of a pool and its nodes, each fact with its source and age, and whether decisions use it."""
+    caller.require_a_role()
+    return await caller.platform.perception.facts(pool)
+
+
+@patch("/pools/{pool:str}/facts")
+async def tell(pool: FromPath[str], data: JSONBody[FactChanges], caller: TheCaller) -> FactList:
+    """Say what is so of a pool: speed, power, carbon, reliability, place, labels …; what is not said stays."""
+    await caller.authorize_everywhere(Action.POOLS, pool)
+    await caller.platform.pools.tell(pool, data)
+    return await caller.platform.perception.facts(pool)
 
 
 @post("/pools/{pool:str}/check", status_code=200, media_type="text/event-stream")
@@ -112,6 +157,7 @@ async def cordon(
 @get("/graph")
 async def graph(caller: TheCaller, pool: FromQuery[str] = "") -> ResourceGraph:
     """Show how clusters, nodes and resources belong together, with what is in use; of one pool, or of all."""
+    caller.require_a_role()
     return await caller.platform.perception.graph(pool)
 
 
@@ -125,6 +171,7 @@ async def remove(pool: FromPath[str], caller: TheCaller, *, force: FromQuery[boo
 @get("/pools/{pool:str}/prices")
 async def prices(pool: FromPath[str], caller: TheCaller) -> PriceList:
     """Show what a pool charges now."""
+    caller.require_a_role()
     found = await caller.platform.pools.pool(pool)
     listed = await caller.platform.trades.price_list(found.id)
     if listed is None:
@@ -145,6 +192,6 @@ async def set_prices(pool: FromPath[str], data: JSONBody[PriceTerms], caller: Th
 
 router = Router(
     "/",
-    route_handlers=[add, pools, pool, check, drain, cordon, graph, remove, prices, set_prices],
+    route_handlers=[add, pools, pool, facts, tell, check, drain, cordon, graph, remove, prices, set_prices],
     tags=["pools"],
 )

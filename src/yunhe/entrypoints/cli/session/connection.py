@@ -7,7 +7,8 @@ from itertools import islice
 from yunhe.control.pools.model import Pool
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.client import Client
-from yunhe.kernel.errors import InvalidInputError, NotFoundError, UnauthenticatedError
+from yunhe.entrypoints.client.transport import Address
+from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, UnauthenticatedError
 from yunhe.kernel.ids import JobId, PoolId
 from yunhe.scheduling.orchestration.jobs.model import Job
 
@@ -28,8 +29,20 @@ def connected(context: Context | None = None) -> Generator[Client]:
         raise UnauthenticatedError(
             "The key has letters that no key has.", remedy="Copy it again; it begins with yk_."
         )
+    refuse_clear(context.url)
     with Client(context.url, context.key, verify=context.ca_file or True) as client:
         yield client
+
+
+def refuse_clear(url: str) -> None:
+    """Refuse an address to which a key would go unencrypted; only this machine itself is reached so."""
+    address = Address(url)
+    if address.parts().scheme != "https" and not address.is_loopback():
+        raise InvalidInputError(
+            f"A key would go to {url} in clear, for everybody on the way to read.",
+            remedy="Use https://, or a tunnel to this machine (ssh -L 8600:127.0.0.1:8600 HOST).",
+            fields=(FieldProblem("url", "is not encrypted", url),),
+        )
 
 
 def find_job(client: Client, called: str) -> Job:

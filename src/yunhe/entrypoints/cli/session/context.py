@@ -8,6 +8,7 @@ import msgspec
 
 from yunhe.kernel.errors import InvalidInputError, NotFoundError
 from yunhe.runtime.settings import DEFAULT_PORT, default_home
+from yunhe.storage.private_files import private_home, write_private
 
 LOCAL = "local"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -72,13 +73,18 @@ def load_config() -> Config:
 def save_config(config: Config) -> Path:
     """Keep *config* where only this user can read it; whole or not at all."""
     path = config_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(config)) + b"\n")
-    fresh.replace(path)
+    private_home(path.parent)
+    write_private(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
     return path
+
+
+def replace_key(text: str) -> bool:
+    """Keep another text of the key in use; return false where it comes from the environment, which is not ours to change."""
+    config = load_config()
+    if os.environ.get("YUNHE_KEY", "").strip() or config.current not in config.contexts:
+        return False
+    save_config(config.holding(config.current, msgspec.structs.replace(config.context(), key=text)))
+    return True
 
 
 def current_context(project: str = "") -> Context:

@@ -13,6 +13,7 @@ from yunhe.entrypoints.client.blocking_transport import probe
 from yunhe.entrypoints.client.transport import TransportError
 from yunhe.kernel.errors import ConflictError, YunheError
 from yunhe.runtime.settings import log_path
+from yunhe.storage.private_files import private_home, write_private
 
 START_PATIENCE_S = 60.0
 STOP_PATIENCE_S = 20.0
@@ -36,9 +37,13 @@ def running(home: Path) -> RunningServer | None:
     return known if known.born == _birth(known.pid) else None
 
 
-def start(home: Path, host: str, port: int, more: list[str]) -> RunningServer:
-    """Start a server that outlives this terminal, and return once it is ready."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+def start(home: Path, port: int, more: list[str], *, database: str = "") -> RunningServer:
+    """Start a server that outlives this terminal, and return once it is ready.
+
+    The database's URL may hold a password: it goes by the environment, for everybody may read the arguments of a process.
+    """
+    private_home(home)
+    host = "127.0.0.1"
     url = f"http://{host}:{port}"
     if answers(url):
         raise ConflictError(
@@ -46,7 +51,8 @@ def start(home: Path, host: str, port: int, more: list[str]) -> RunningServer:
             remedy=f"Use it with `yunhe login {url}`, or bring one up beside it with `yunhe up --port {port + 1}`.",
         )
     command = [sys.executable, "-m", "yunhe.entrypoints.cli", "serve", "--home", str(home), "--no-log-stderr"]
-    with _output_file(home).open("wb") as output:
+    environment = {**os.environ, "YUNHE_DATABASE": database}
+    with open(_output_file(home), "wb", opener=_privately) as output:
         process = subprocess.Popen(
             [*command, "--host", host, "--port", str(port), *more],
             stdin=subprocess.DEVNULL,
@@ -54,9 +60,10 @@ def start(home: Path, host: str, port: int, more: list[str]) -> RunningServer:
             stderr=output,
             start_new_session=True,
             cwd=home,
+            env=environment,
         )
     server = RunningServer(process.pid, _birth(process.pid) or "", url)
-    _pid_file(home).write_bytes(msgspec.json.encode(server))
+    write_private(_pid_file(home), msgspec.json.encode(server))
     await_ready(server, home)
     return server
 
@@ -110,6 +117,10 @@ def stop(home: Path) -> RunningServer | None:
 def _output_file(home: Path) -> Path:
     """Return where the server of *home* writes what does not go through its log: why it cannot start, or crashed."""
     return home / "server.out"
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _pid_file(home: Path) -> Path:

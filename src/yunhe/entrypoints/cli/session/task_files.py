@@ -2,8 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +29,8 @@ class Overrides:
     near: str = ""
     retries: int | None = None
     timeout: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Fields of the task by name; see ``task_options``."""
 
 
 def tasks_from(
@@ -92,10 +94,10 @@ def _slug(text: str) -> str:
 
 def overridden(document: Document, overrides: Overrides) -> Document:
     """Return *document* with what the options say in place of what it said."""
-    changed: Document = dict(document)
-    for field in ("name", "image", "tier", "policy", "near", "timeout"):
-        if getattr(overrides, field):
-            changed[field] = getattr(overrides, field)
+    changed: Document = {**document, **overrides.fields}
+    for name in ("name", "image", "tier", "policy", "near", "timeout"):
+        if getattr(overrides, name):
+            changed[name] = getattr(overrides, name)
     if overrides.retries is not None:
         changed["retries"] = overrides.retries
     if overrides.envs:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from yunhe.entrypoints.cli.terminal.clean import clean, clean_json
 from yunhe.entrypoints.wire import Problem
 from yunhe.kernel.errors import InvalidInputError, YunheError
 
@@ -45,9 +46,9 @@ def problem_lines(error: YunheError) -> list[str]:
 def show_problem(error: YunheError, *, as_json: bool) -> None:
     """Write *error* to standard error."""
     if as_json:
-        sys.stderr.write(msgspec.json.encode(problem_of(error)).decode() + "\n")
+        sys.stderr.write(clean_json(msgspec.json.encode(problem_of(error))) + "\n")
     else:
-        sys.stderr.write("\n".join(problem_lines(error)) + "\n")
+        sys.stderr.write(clean("\n".join(problem_lines(error))) + "\n")
 
 
 def local_problem(error: OSError) -> YunheError:

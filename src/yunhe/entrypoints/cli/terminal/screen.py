@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import typer
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 from typer.core import TyperCommand
 
+from yunhe.entrypoints.cli.terminal.clean import clean, clean_json
 from yunhe.entrypoints.cli.terminal.tables import FittingTable
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import show_cpu, show_memory
 from yunhe.runtime.settings import LogLevel
@@ -64,9 +68,18 @@ class PlainApp(typer.Typer):
         return super().command(name, cls=PlainCommand, **options)
 
 
-def out() -> Console:
-    """Return standard output."""
-    return _console(sys.stdout.isatty(), stderr=False)
+class CleanConsole(Console):
+    """A console that draws its own colours and passes on no control character of what it is given."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return the segments of *renderable*, cleaned; what goes had no width, so that tables keep their shape."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(clean(segment.text), segment.style)
+
+
+def out(*, markup: bool = False) -> Console:
+    """Return standard output; *markup* only where nothing but our own words is printed."""
+    return _console(sys.stdout.isatty(), stderr=False, markup=markup)
 
 
 def err() -> Console:
@@ -74,16 +87,29 @@ def err() -> Console:
     return _console(sys.stderr.isatty(), stderr=True)
 
 
-def _console(on_terminal: bool, *, stderr: bool) -> Console:  # noqa: FBT001 - the one thing it depends on
+def _console(on_terminal: bool, *, stderr: bool, markup: bool = False) -> Console:  # noqa: FBT001 - the one thing it depends on
     """Return a console; whoever sets ``NO_COLOR`` gets plain text, without bold or dim either."""
-    return Console(
+    return CleanConsole(
         stderr=stderr,
+        markup=markup,
         highlight=False,
         emoji=False,  # what people call their jobs is shown as they wrote it
         soft_wrap=False,
         width=None if on_terminal else PIPE_WIDTH,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
     )
+
+
+def refuse_visible_password(context: typer.Context) -> None:
+    """Refuse a database URL with a password on the command line, where every user of the machine can read it."""
+    source, url = context.get_parameter_source("database"), urlsplit(context.params["database"])
+    visible = source is not None and source.name == "COMMANDLINE"
+    if visible and (url.password or "password" in parse_qs(url.query)):
+        raise InvalidInputError(
+            "A password on the command line can be read by every user of this machine.",
+            remedy="Put the URL into the environment (YUNHE_DATABASE), or the password into ~/.pgpass.",
+            fields=(FieldProblem("--database", "has a password"),),
+        )
 
 
 def somebody_looks() -> bool:
@@ -93,7 +119,7 @@ def somebody_looks() -> bool:
 
 def print_json(value: object) -> None:
     """Write *value* as the API would."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+    sys.stdout.write(clean_json(msgspec.json.format(msgspec.json.encode(value))) + "\n")
 
 
 def table(
@@ -126,7 +152,7 @@ def spinner(label: str) -> Generator["Spinner"]:
     if not console.is_terminal:
         yield Spinner(None, console)
         return
-    with console.status(label, spinner="dots") as status:
+    with console.status(Text(label), spinner="dots") as status:
         yield Spinner(status, console)
 
 
@@ -140,7 +166,7 @@ class Spinner:
     def say(self, label: str) -> None:
         """Change what it says."""
         if self._status is not None:
-            self._status.update(label)
+            self._status.update(Text(label))
 
     def print(self, line: Text) -> None:
         """Print *line* where it turns, and let it turn below.
@@ -158,7 +184,7 @@ def confirm(question: str, *, yes: bool) -> bool:
     """Return whether to go on; nobody there to ask, or ``-y``, means yes."""
     if yes or not somebody_looks():
         return True
-    return typer.confirm(question, default=True, err=True)
+    return typer.confirm(clean(question), default=True, err=True)
 
 
 def local_time(at_s: float | None, *, now: float) -> str:

@@ -37,7 +37,7 @@ FLAGS = {
 
 def say(line: str) -> None:
     """Print a line, however long; only a terminal may break it."""
-    out().print(line, soft_wrap=True)
+    out(markup=True).print(line, soft_wrap=True)
 
 
 def show_target(percent: float) -> str:
@@ -110,7 +110,7 @@ def show_plan(model: Model, outcome: Planned | Infeasible, pricing: Pricing, ela
     if isinstance(outcome, Infeasible):
         _show_infeasible(outcome)
     else:
-        out().print(_services_table(outcome.services))
+        out(markup=True).print(_services_table(outcome.services))
     _show_around(outcome)
     show_assumptions(model)
     if isinstance(outcome, Planned):
@@ -196,7 +196,7 @@ def _show_infeasible(outcome: Infeasible) -> None:
             f"{remedy.point.instances:,}",
             show_percent(remedy.point.unavailability),
         )
-    out().print(table)
+    out(markup=True).print(table)
 
 
 def _as_flag(change: ModelChange) -> str:
@@ -283,7 +283,7 @@ def show_frontier(
             else show_percent(1 - point.bound_percent / 100),
             style="green" if is_met else "",
         )
-    out().print(table)
+    out(markup=True).print(table)
     series = [(point.cost if pricing.mixed else point.services, point.unavailability) for point in points]
     out().print(plot_frontier(series, axis, target))
     if both:
@@ -356,7 +356,7 @@ def _show_table_1(rows: Sequence[paper_results.TableRow], clusters: Sequence[Seq
             shown.append(text)
         name = row.name if row.name in {"none", "full", "FCA"} else f"≥ {100 * float(row.name):g} %"
         table.add_row(name, *shown)
-    out().print(table)
+    out(markup=True).print(table)
     say(
         f" {matching} of {sum(len(row.cells) for row in rows)} cells agree with the paper to the last printed digit"
     )
@@ -382,7 +382,7 @@ def _show_figure_8(splits: Sequence[paper_results.Split]) -> None:
             f"{split.printed_percent:g} %",
             mark,
         )
-    out().print(table)
+    out(markup=True).print(table)
     out().print()
 
 
@@ -394,7 +394,7 @@ def _show_counts(counts: Sequence[paper_results.Count], title: str, by: str) -> 
         table.add_row(
             name, *(str(count.services) if count.feasible else f"[red]{count.services}*[/]" for count in row)
         )
-    out().print(table)
+    out(markup=True).print(table)
     say(" * infeasible: not even the full split reaches it; 24 is not a solution\n")
 
 
@@ -414,7 +414,7 @@ def _show_mixed(cells: Sequence[paper_results.MixedCell]) -> None:
                 for cell in row
             ),
         )
-    out().print(table)
+    out(markup=True).print(table)
     feasible = [cell for cell in cells if cell.feasible]
     fewer = sum(cell.mixed_instances < cell.uniform_instances for cell in feasible)
     kept = sum(cell.mixed_services == len(paper.MODULES) for cell in cells)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from yunhe.entrypoints.cli.terminal.screen import amount, hints, local_time, span, symbol, table
 from yunhe.entrypoints.cli.terminal.tables import FittingTable
-from yunhe.entrypoints.cli.views.plan import GLANCE, Pools, considered, why_first, why_waiting
+from yunhe.entrypoints.cli.views.plan import GLANCE, Pools, considered, left_out, why_first, why_waiting
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import show_money
 from yunhe.kernel.resources import Resources
@@ -130,6 +130,7 @@ def explanation_page(
         parts.append(change)
     if isinstance(decision, Placed) and len(decision.candidates) > 1:
         parts.append(Text(_what_scores_mean(job), style="dim"))
+    parts += left_out(decision)
     if not every and _count(decision) > GLANCE:
         parts.append(Text(f"every pool: yunhe explain {job.id} --all", style="dim"))
     return Group(*parts)
@@ -158,6 +159,8 @@ def _situation(explanation: Explanation, *, now: float) -> str:
     if job.demand.members > 1:
         wants = f"{job.demand.members} × ({wants}) together"
     wants += f" or {others} alternative{'s' * (others > 1)}" if others else ""
+    if job.state is JobState.PENDING and (job.demand.not_before or 0.0) > now:
+        return f"{job.name} is held until {local_time(job.demand.not_before, now=now)} (start_after); needs {wants}"
     if job.state is JobState.PENDING:
         decision = explanation.decision
         nobody = "" if decision is None else _nobody(len(decision.rejected))

@@ -9,7 +9,7 @@ from rich.text import Text
 from yunhe.control.pools.model import Pool
 from yunhe.entrypoints.cli.terminal.screen import amount
 from yunhe.kernel.ids import NodeId, PoolId
-from yunhe.scheduling.decision.model import GraphPlaced, GraphWaiting, Placed, Rejection, TieRoute
+from yunhe.scheduling.decision.model import GraphPlaced, GraphValue, GraphWaiting, Placed, Rejection, TieRoute
 
 PLANNED_ONLY = "planned only: yunhe run does not carry it out yet"
 LISTED = 20
@@ -25,7 +25,7 @@ def members(decision: Placed, pools: Mapping[PoolId, Pool]) -> RenderableType:
         for number, one in enumerate(decision.assignments, 1):
             grid.add_row(
                 f"  member {number}",
-                _node(names.get(one.pool_id, one.pool_id), one.node_id),
+                node_name(names.get(one.pool_id, one.pool_id), one.node_id),
                 amount(one.resources),
             )
     else:
@@ -46,13 +46,22 @@ def graph_page(plan: GraphPlaced | GraphWaiting, heading: str) -> RenderableType
 def _placed(plan: GraphPlaced) -> list[RenderableType]:
     grid = Table("COMPONENT", "WHERE", "NEEDS", box=None, padding=(0, 3, 0, 0), header_style="bold")
     for part in plan.parts:
-        grid.add_row(part.name, _node(part.pool_name, part.node_id), amount(part.resources))
+        grid.add_row(part.name, node_name(part.pool_name, part.node_id), amount(part.resources))
+    worth: list[RenderableType] = [] if plan.value is None else [_value(plan.value)]
     if not plan.ties:
-        return [grid]
+        return [grid, *worth]
     ties = Table("LINK", "USES", "OVER", "LATENCY", box=None, padding=(0, 3, 0, 0), header_style="bold")
     for tie in plan.ties:
         ties.add_row(f"{tie.source} → {tie.target}", f"{tie.mbps:g} Mbit/s" if tie.mbps else "–", *_way(tie))
-    return [grid, ties]
+    return [grid, ties, *worth]
+
+
+def _value(value: GraphValue) -> Text:
+    """Return what the placement is worth by the graph's objective."""
+    parts = (
+        f"balance of nodes {value.nodes:.3f}, balance of links {value.links:.3f}, energy {value.energy:.3f}"
+    )
+    return Text(f"value {value.total:.3f}: {parts}")
 
 
 def _way(tie: TieRoute) -> tuple[str, str]:
@@ -86,6 +95,6 @@ def _refusals(rejected: tuple[Rejection, ...]) -> RenderableType:
     return grid
 
 
-def _node(pool: str, node_id: NodeId) -> str:
+def node_name(pool: str, node_id: NodeId) -> str:
     """Return a node as people write it; where its pool hides its nodes, the pool."""
     return f"{pool}/{node_id.rpartition('/')[2]}" if node_id else pool

@@ -98,6 +98,7 @@ REASONS: dict[str, str] = {
     Rule.TIMELY: "too late for the deadline",
     Rule.RELIABLE: "not reliable enough",
     Rule.REACHABLE: "too far from its users",
+    Rule.KNOWN: "the policy goes by what it does not say",
     Rule.LINKED: "no network path with enough left",
 }
 
@@ -224,11 +225,20 @@ def why_waiting(decision: Decision) -> RenderableType | None:
     return page.append(change, style="bold")
 
 
+def left_out(decision: Decision) -> list[RenderableType]:
+    """Return which terms decided nothing between several pools, as no pool says them; nothing where all are known."""
+    if not isinstance(decision, Placed) or not decision.omitted or len(_one_per_pool(decision)) < 2:
+        return []
+    words = f"left out, as no pool says it (yunhe pool set): {', '.join(decision.omitted)}"
+    return [Text(words, style="dim")]
+
+
 def plan_page(decision: Plan, pools: Pools, heading: str) -> RenderableType:
     """Return the page shown before a run."""
     if isinstance(decision, GraphPlaced | GraphWaiting):
         return graph_page(decision, heading)
     parts: list[RenderableType] = [Text(heading, style="bold"), considered(decision, pools)]
+    parts += left_out(decision)
     if isinstance(decision, Placed) and len(decision.assignments) > 1:
         parts.append(members(decision, pools))
     reason = why_waiting(decision)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from yunhe.control.plugins.model import Plugin, PluginState
+from yunhe.control.plugins.model import Plugin, PluginProcess, PluginState
 from yunhe.entrypoints.cli.terminal.screen import span, table
 from yunhe.entrypoints.cli.terminal.tables import FittingTable
 
@@ -37,7 +37,10 @@ def kinds_table(plugins: Sequence[Plugin]) -> FittingTable:
     for plugin in plugins:
         name = Text(plugin.name, style="bold")
         rows.append([name, "TARGET" if plugin.target else "", plugin.target or plugin.summary])
-        rows.extend(["", option, sentence] for option, sentence in sorted(plugin.options.items()))
+        rows.extend(
+            ["", option, sentence + " (administrators)" * (option in plugin.admin_options)]
+            for option, sentence in sorted(plugin.options.items())
+        )
     return table(["KIND", "OPTION", "MEANS"], rows)
 
 
@@ -61,12 +64,19 @@ def plugin_page(plugin: Plugin, *, now: float) -> RenderableType:
         parts += [Text(), table(["INSTANCE", "VERSION", "STATE", "ADDRESS", "HEARD"], rows, flexible=(0,))]
     if plugin.processes:
         rows = [
-            [one.instance, str(one.pid or "–"), str(one.restarts), one.directory, one.reason or "–"]
+            [
+                one.instance,
+                str(one.pid or "–"),
+                _user(one),
+                str(one.restarts),
+                one.directory,
+                one.reason or "–",
+            ]
             for one in plugin.processes
         ]
         parts += [
             Text(),
-            table(["PROCESS", "PID", "RESTARTS", "FOLDER", "LAST ENDED"], rows, flexible=(0, 3, 4)),
+            table(["PROCESS", "PID", "USER", "RESTARTS", "FOLDER", "LAST ENDED"], rows, flexible=(0, 4, 5)),
         ]
     powers = [[power, "yes", ""] for power in plugin.powers]
     powers += [[power, "no", why] for power, why in plugin.missing.items()]
@@ -74,3 +84,8 @@ def plugin_page(plugin: Plugin, *, now: float) -> RenderableType:
     fields = [[one.ours, one.theirs or "–", one.note] for one in plugin.fields]
     parts += [Text(), table(["OURS", "THE ENGINE'S", "NOTE"], fields, flexible=(1, 2))]
     return Group(*parts)
+
+
+def _user(process: PluginProcess) -> str:
+    """Return whose rights a process has; one without a user of its own can read what the server can."""
+    return "the server's" if process.uid is None else str(process.uid)

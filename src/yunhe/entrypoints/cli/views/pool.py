@@ -3,25 +3,31 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from yunhe.control.pools.model import Account, Catalogue, Pool
+from yunhe.control.pools.model import Account, Catalogue, FactList, Pool
 from yunhe.entrypoints.cli.terminal.screen import amount, table
+from yunhe.entrypoints.cli.views.facts import facts_table
 from yunhe.entrypoints.cli.views.plan import where
 from yunhe.entrypoints.cli.views.pools import prices_table, standing, total, used
 from yunhe.kernel.money import show_money
 from yunhe.trading.trades.model import PriceList
 
+SHOWN_NODES = 3
 NO_PRICES = "prices: nobody has said what this pool charges."
 
 
-def pool_page(pool: Pool, prices: PriceList | None) -> RenderableType:
+def pool_page(pool: Pool, prices: PriceList | None, facts: FactList) -> RenderableType:
     """Return who we are to a pool, what it has, lets us have and asks for it, and what it can do and why not."""
     parts: list[RenderableType] = [*_head(pool)]
     parts += _account(pool.account) if pool.account is not None else []
     parts += _catalogue(pool.catalogue) if pool.catalogue is not None else []
     parts += [Text(), prices_table(prices) if prices is not None else Text(NO_PRICES)]
+    parts += [Text(), facts_table(facts, nodes=SHOWN_NODES)]
     powers = [[power, "yes", ""] for power in pool.powers]
     powers += [[power, "no", why] for power, why in sorted(pool.missing.items())]
     parts += [Text(), table(["POWER", "", "WHY NOT"], powers)]
+    if pool.guards:
+        guards = [[guard.name, "kept" if guard.kept else "missing", guard.reason] for guard in pool.guards]
+        parts += [Text(), table(["GUARD", "", "WHY NOT"], guards)]
     return Group(*parts)
 
 

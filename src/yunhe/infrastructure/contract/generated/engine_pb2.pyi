@@ -119,7 +119,7 @@ class DescribePluginResponse(_message.Message):
     def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., contract: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("name", "version", "vendor", "summary", "contract", "entry", "command", "target", "options", "powers", "missing", "limits", "fields")
+    __slots__ = ("name", "version", "vendor", "summary", "contract", "entry", "command", "target", "options", "powers", "missing", "limits", "fields", "admin_options")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class Manifest(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     vendor: str
@@ -160,7 +161,8 @@ class Manifest(_message.Message):
     missing: _containers.ScalarMap[str, str]
     limits: PluginLimits
     fields: _containers.RepeatedCompositeFieldContainer[FieldMapping]
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., vendor: _Optional[str] = ..., summary: _Optional[str] = ..., contract: _Optional[int] = ..., entry: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., target: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., powers: _Optional[_Iterable[str]] = ..., missing: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[PluginLimits, _Mapping]] = ..., fields: _Optional[_Iterable[_Union[FieldMapping, _Mapping]]] = ...) -> None: ...
+    admin_options: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., vendor: _Optional[str] = ..., summary: _Optional[str] = ..., contract: _Optional[int] = ..., entry: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., target: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., powers: _Optional[_Iterable[str]] = ..., missing: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[PluginLimits, _Mapping]] = ..., fields: _Optional[_Iterable[_Union[FieldMapping, _Mapping]]] = ..., admin_options: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PluginLimits(_message.Message):
     __slots__ = ("memory_mib", "calls", "call_timeout_s")
@@ -233,7 +235,7 @@ class DescribeEngineRequest(_message.Message):
     def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("engine", "version", "contract", "powers", "missing", "isolation", "limits", "network_metered")
+    __slots__ = ("engine", "version", "contract", "powers", "missing", "isolation", "limits", "network_metered", "guards", "permits")
     class MissingEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +251,8 @@ class Description(_message.Message):
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_METERED_FIELD_NUMBER: _ClassVar[int]
+    GUARDS_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
     engine: str
     version: str
     contract: int
@@ -257,7 +261,19 @@ class Description(_message.Message):
     isolation: Isolation
     limits: str
     network_metered: bool
-    def __init__(self, engine: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., powers: _Optional[_Iterable[str]] = ..., missing: _Optional[_Mapping[str, str]] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., limits: _Optional[str] = ..., network_metered: _Optional[bool] = ...) -> None: ...
+    guards: _containers.RepeatedCompositeFieldContainer[GuardReport]
+    permits: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, engine: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., powers: _Optional[_Iterable[str]] = ..., missing: _Optional[_Mapping[str, str]] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., limits: _Optional[str] = ..., network_metered: _Optional[bool] = ..., guards: _Optional[_Iterable[_Union[GuardReport, _Mapping]]] = ..., permits: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GuardReport(_message.Message):
+    __slots__ = ("name", "kept", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kept: bool
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., kept: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Accelerators(_message.Message):
     __slots__ = ("kind", "milli", "memory_mib")
@@ -336,18 +352,75 @@ class GetInventoryRequest(_message.Message):
     def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "total", "used", "ready", "reason")
+    __slots__ = ("id", "total", "used", "ready", "reason", "isa", "labels", "taints", "system", "file_systems", "throughput")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ISA_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TAINTS_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    FILE_SYSTEMS_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     id: str
     total: ResourceVector
     used: ResourceVector
     ready: bool
     reason: str
-    def __init__(self, id: _Optional[str] = ..., total: _Optional[_Union[ResourceVector, _Mapping]] = ..., used: _Optional[_Union[ResourceVector, _Mapping]] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    isa: str
+    labels: _containers.ScalarMap[str, str]
+    taints: _containers.RepeatedScalarFieldContainer[str]
+    system: NodeSystem
+    file_systems: _containers.RepeatedCompositeFieldContainer[FileSystem]
+    throughput: Throughput
+    def __init__(self, id: _Optional[str] = ..., total: _Optional[_Union[ResourceVector, _Mapping]] = ..., used: _Optional[_Union[ResourceVector, _Mapping]] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., isa: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., taints: _Optional[_Iterable[str]] = ..., system: _Optional[_Union[NodeSystem, _Mapping]] = ..., file_systems: _Optional[_Iterable[_Union[FileSystem, _Mapping]]] = ..., throughput: _Optional[_Union[Throughput, _Mapping]] = ...) -> None: ...
+
+class NodeSystem(_message.Message):
+    __slots__ = ("os", "kernel", "cpu_model", "cpu_flags", "booted_at")
+    OS_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    CPU_MODEL_FIELD_NUMBER: _ClassVar[int]
+    CPU_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    BOOTED_AT_FIELD_NUMBER: _ClassVar[int]
+    os: str
+    kernel: str
+    cpu_model: str
+    cpu_flags: str
+    booted_at: float
+    def __init__(self, os: _Optional[str] = ..., kernel: _Optional[str] = ..., cpu_model: _Optional[str] = ..., cpu_flags: _Optional[str] = ..., booted_at: _Optional[float] = ...) -> None: ...
+
+class FileSystem(_message.Message):
+    __slots__ = ("path", "type", "total_mib", "free_mib")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MIB_FIELD_NUMBER: _ClassVar[int]
+    FREE_MIB_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    type: str
+    total_mib: int
+    free_mib: int
+    def __init__(self, path: _Optional[str] = ..., type: _Optional[str] = ..., total_mib: _Optional[int] = ..., free_mib: _Optional[int] = ...) -> None: ...
+
+class Throughput(_message.Message):
+    __slots__ = ("received_bytes_per_s", "sent_bytes_per_s", "read_bytes_per_s", "written_bytes_per_s")
+    RECEIVED_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    received_bytes_per_s: float
+    sent_bytes_per_s: float
+    read_bytes_per_s: float
+    written_bytes_per_s: float
+    def __init__(self, received_bytes_per_s: _Optional[float] = ..., sent_bytes_per_s: _Optional[float] = ..., read_bytes_per_s: _Optional[float] = ..., written_bytes_per_s: _Optional[float] = ...) -> None: ...
 
 class Inventory(_message.Message):
     __slots__ = ("taken_at", "nodes")
@@ -366,7 +439,7 @@ class Step(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ...) -> None: ...
 
 class LaunchOrder(_message.Message):
-    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs")
+    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -394,6 +467,7 @@ class LaunchOrder(_message.Message):
     LOG_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    CONFINEMENT_FIELD_NUMBER: _ClassVar[int]
     allocation_id: str
     token: int
     project_id: str
@@ -407,7 +481,18 @@ class LaunchOrder(_message.Message):
     log_limit_bytes: int
     disk_limit_bytes: int
     outputs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ...) -> None: ...
+    confinement: Confinement
+    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ...) -> None: ...
+
+class Confinement(_message.Message):
+    __slots__ = ("network", "egress", "privileged")
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
+    PRIVILEGED_FIELD_NUMBER: _ClassVar[int]
+    network: str
+    egress: _containers.RepeatedScalarFieldContainer[str]
+    privileged: bool
+    def __init__(self, network: _Optional[str] = ..., egress: _Optional[_Iterable[str]] = ..., privileged: _Optional[bool] = ...) -> None: ...
 
 class LaunchRequest(_message.Message):
     __slots__ = ("target", "order")
@@ -620,20 +705,22 @@ class ResumeRequest(_message.Message):
     def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., allocation_id: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("allocation_id", "token", "project_id", "path", "digest", "size_bytes")
+    __slots__ = ("allocation_id", "token", "project_id", "path", "digest", "size_bytes", "resources")
     ALLOCATION_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     allocation_id: str
     token: int
     project_id: str
     path: str
     digest: str
     size_bytes: int
-    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    resources: ResourceVector
+    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ...) -> None: ...
 
 class Announcement(_message.Message):
     __slots__ = ("target", "upload")

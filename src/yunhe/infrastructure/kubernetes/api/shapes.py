@@ -179,11 +179,20 @@ class NodeSpec(ApiObject, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
+class NodeInfo(ApiObject, frozen=True):
+    """What the kubelet says of the machine."""
+
+    architecture: str = ""
+    kernel_version: str = ""
+    operating_system: str = ""
+
+
 class NodeStatus(ApiObject, frozen=True):
     """What the node says of itself."""
 
     allocatable: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
 
 
 class KubeNode(ApiObject, frozen=True):

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from yunhe.infrastructure.contract.model import Catalogue, Node, Region, Spec
-from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode
+from yunhe.infrastructure.contract.model import Catalogue, Node, NodeSystem, Region, Spec
+from yunhe.infrastructure.kubernetes.api.shapes import Container, KubeNode, Taint
 from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
 from yunhe.infrastructure.kubernetes.target import ClusterSettings
 from yunhe.infrastructure.kubernetes.usage.stats import NodeUse
@@ -15,6 +15,12 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GPU_MEMORY = "nvidia.com/gpu.memory"
+HOSTNAME = "kubernetes.io/hostname"
+TROUBLE_PREFIXES = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+)
 _KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -40,7 +46,41 @@ def node_of(
         used=used,
         ready=ready,
         reason=reason,
+        isa=node.status.node_info.architecture,
+        labels={name: value for name, value in node.metadata.labels.items() if name != HOSTNAME},
+        taints=tuple(_shown(taint) for taint in owners_taints(node)),
+        system=NodeSystem(
+            os=node.status.node_info.operating_system, kernel=node.status.node_info.kernel_version
+        ),
+        throughput=use.throughput if use is not None else None,
     )
+
+
+SPOT_TAINTS = ("cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
+"""What clouds taint nodes with that they may take back; every task that is ``interruptible`` tolerates ``spot``."""
+
+
+def owners_taints(node: KubeNode) -> tuple[Taint, ...]:
+    """Return the taints that keep pods away unless they tolerate them; those that tell of trouble are not among them."""
+    return tuple(
+        taint
+        for taint in node.spec.taints
+        if taint.effect in _KEEPS_AWAY and not taint.key.startswith(TROUBLE_PREFIXES)
+    )
+
+
+def tolerations_for(node: KubeNode) -> list[dict[str, str]]:
+    """Return what a pod that a decision sent to *node* tolerates there."""
+    return [
+        {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+        for taint in owners_taints(node)
+    ]
+
+
+def _shown(taint: Taint) -> str:
+    if taint.key in SPOT_TAINTS:
+        return "spot"
+    return f"{taint.key}={taint.value}" if taint.value else taint.key
 
 
 def catalogue_of(nodes: Iterable[KubeNode], settings: ClusterSettings) -> Catalogue:
@@ -130,7 +170,8 @@ def _readiness(node: KubeNode) -> tuple[bool, str]:
         return False, ready.message or ready.reason or f"Ready is {ready.status}."
     if node.spec.unschedulable:
         return False, "The node is cordoned."
+    tolerable = owners_taints(node)
     for taint in node.spec.taints:
-        if taint.effect in _KEEPS_AWAY:
+        if taint.effect in _KEEPS_AWAY and taint not in tolerable:
             return False, f"The node is tainted {taint.key}={taint.value}:{taint.effect}."
     return True, ""

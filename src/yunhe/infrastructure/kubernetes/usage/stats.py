@@ -7,6 +7,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
+from yunhe.infrastructure.contract.model import Throughput
 from yunhe.infrastructure.kubernetes.api.answers import decode
 from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.shapes import ApiObject, Key, Meta
@@ -44,6 +45,14 @@ class Memory(ApiObject, frozen=True):
     rss_bytes: int | None = None
 
 
+class KubeletNetwork(ApiObject, frozen=True):
+    """A kubelet's counters for a node's network."""
+
+    time: str | None = None
+    rx_bytes: int = 0
+    tx_bytes: int = 0
+
+
 class ContainerStats(ApiObject, frozen=True):
     """One container."""
 
@@ -71,6 +80,7 @@ class NodeStats(ApiObject, frozen=True):
 
     cpu: Cpu | None = None
     memory: Memory | None = None
+    network: KubeletNetwork | None = None
 
 
 class Summary(ApiObject, frozen=True):
@@ -119,6 +129,7 @@ class NodeUse(NamedTuple):
 
     cpu_millis: int
     memory_mib: int
+    throughput: Throughput | None = None
 
 
 class UsageReading(NamedTuple):
@@ -138,6 +149,7 @@ class Stats:
         self._node_use: dict[str, NodeUse] = {}
         self._node_use_asked: set[str] = set()
         self._node_use_read_at = float("-inf")
+        self._networks: dict[str, tuple[KubeletNetwork, Throughput | None]] = {}
 
     async def read(self, nodes: set[str]) -> UsageReading:
         """Return what *nodes* and the pods on them use; a node that does not answer is left out."""
@@ -169,6 +181,9 @@ class Stats:
                 except YunheError:
                     return  # the gap is counted as such, see gap_ms
                 _take_summary(node, summary, reading)
+                if node in reading.nodes and summary.node.network is not None:
+                    rate = self._rate(node, summary.node.network)
+                    reading.nodes[node] = reading.nodes[node]._replace(throughput=rate)
 
         async with anyio.create_task_group() as group:
             for node in sorted(nodes):
@@ -203,6 +218,18 @@ class Stats:
         memory_mib = float(parse_quantity(container.usage.get("memory", "0")) / MIB)
         sample = self._integrated[pod.metadata.key] = PodSample(at, cpu_us, memory_mib)
         return sample
+
+    def _rate(self, node: str, network: KubeletNetwork) -> Throughput | None:
+        """Return what went through a node's network between the last two times its kubelet counted."""
+        last, rate = self._networks.get(node, (network, None))
+        between_s = (epoch(network.time) or 0.0) - (epoch(last.time) or 0.0)
+        if between_s > 0:
+            rate = Throughput(
+                received_bytes_per_s=max(0, network.rx_bytes - last.rx_bytes) / between_s,
+                sent_bytes_per_s=max(0, network.tx_bytes - last.tx_bytes) / between_s,
+            )
+        self._networks[node] = (network, rate)
+        return rate
 
     def forget(self, key: Key) -> None:
         """Let go of a pod that has ended."""

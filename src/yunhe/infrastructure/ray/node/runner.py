@@ -125,6 +125,7 @@ class Runner:
                 "spawner": os.getppid(),
                 "work": self._run.work,
                 "path": upload["path"],
+                "limit_bytes": self._order["disk_limit_bytes"],
             }
             unpack_job(order, [os.open(os.path.join(folder, ARCHIVE), os.O_RDONLY), tell])
             os._exit(0)

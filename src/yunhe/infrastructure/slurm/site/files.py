@@ -67,7 +67,14 @@ class SiteFiles(FileTransfers):
             try:
                 run.make(os.geteuid())
                 reach("before-unpack")
-                reader = self.begin_unpacking(run, os.geteuid(), body["path"], archive)
+                limit_bytes = body.get("resources", {}).get("disk_mib", 0) << 20
+                order = {
+                    "uid": os.geteuid(),
+                    "work": run.work,
+                    "path": body["path"],
+                    "limit_bytes": limit_bytes,
+                }
+                reader = self.begin_unpacking(order, archive)
                 with os.fdopen(reader, "rb") as status:
                     raise_refusal(status.read())
                 reach("after-unpack")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import time
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from yunhe.agent.protocol.refusals import NOT_FOUND, Refusal, invalid
@@ -23,6 +25,7 @@ _NOT_READY = (
     "INVAL",
     "FUTURE",
 )
+_ISA = {"x86_64": "amd64", "aarch64": "arm64"}
 _QUOTAS = ("MaxJobs", "MaxSubmit", "GrpJobs", "GrpSubmit", "MaxTRES", "GrpTRES", "GrpTRESMins")
 
 
@@ -88,12 +91,13 @@ def read_landscape(slurm: Slurm, settings: SiteSettings) -> Landscape:
         name = fields["NodeName"]
         queues = tuple(queue for queue in fields.get("Partitions", "").split(",") if queue in partitions)
         if queues:
-            nodes[name] = _node(fields, disk_mib, used_disk_mib)
+            nodes[name] = node_of(fields, disk_mib, used_disk_mib)
             members[name] = queues
     return Landscape(time.time(), partitions, nodes, members)
 
 
-def _node(fields: dict[str, str], disk_mib: int, used_disk_mib: int) -> dict[str, Any]:
+def node_of(fields: dict[str, str], disk_mib: int, used_disk_mib: int) -> dict[str, Any]:
+    """Return a node as ``scontrol`` tells of it."""
     cpu_millis, memory_mib = answers.whole(fields["CPUTot"]) * 1000, answers.whole(fields["RealMemory"])
     free_mib = answers.whole(fields.get("FreeMem", "")) if fields.get("FreeMem") != "N/A" else memory_mib
     load = float(fields["CPULoad"]) if fields.get("CPULoad", "N/A") != "N/A" else 0.0
@@ -109,6 +113,9 @@ def _node(fields: dict[str, str], disk_mib: int, used_disk_mib: int) -> dict[str
             "disk_mib": used_disk_mib,
         },
         "ready": ready,
+        "isa": _ISA.get(fields.get("Arch", ""), fields.get("Arch", "")),
+        "labels": _labels(fields),
+        "system": _system(fields),
     }
     if not ready:
         node["reason"] = f"{fields['State'].lower()}: {fields.get('Reason', 'Slurm gives no reason')}"
@@ -118,6 +125,24 @@ def _node(fields: dict[str, str], disk_mib: int, used_disk_mib: int) -> dict[str
         held = answers.accelerators(fields.get("GresUsed", ""))
         node["used"]["accelerators"] = held
     return node
+
+
+def _labels(fields: dict[str, str]) -> dict[str, str]:
+    """Return a node's features and partitions, each a label of its own."""
+    found: dict[str, str] = {}
+    for kind, listed in (("feature", "ActiveFeatures"), ("partition", "Partitions")):
+        names = fields.get(listed, "").split(",")
+        found.update({f"{kind}/{name}": "true" for name in names if name not in ("", "(null)")})
+    return found
+
+
+def _system(fields: dict[str, str]) -> dict[str, Any]:
+    words = fields.get("OS", "").split()
+    system: dict[str, Any] = {"os": words[0].lower() if words else "", "kernel": "".join(words[1:2])}
+    with contextlib.suppress(ValueError):  # a node that has not been heard of
+        booted = datetime.strptime(fields.get("BootTime", ""), "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - the site's clock
+        system["booted_at"] = booted.timestamp()
+    return system
 
 
 def catalogue_of(landscape: Landscape) -> dict[str, Any]:

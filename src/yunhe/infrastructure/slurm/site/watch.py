@@ -101,7 +101,8 @@ class SlurmWatch:
     def forget(self, name: str) -> None:
         """Remember nothing of an allocation that was released."""
         with self._looking:
-            self._ended.pop(name, None)
+            for kept in (self._ended, self._over_since, self._forced):
+                kept.pop(name, None)
 
     def look_all(self, beyond: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return what changed after *beyond*, or every allocation still known, and what else is told with it."""

@@ -17,6 +17,7 @@ from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import parse_duration_s, show_duration
 from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.filter.rules import (
+    DECISIVE,
     RuleInput,
     at_odds,
     broken_rules,
@@ -30,6 +31,7 @@ from yunhe.scheduling.decision.model import (
     Affinity,
     Alternative,
     Demand,
+    Policy,
     Rule,
     ScoreTerm,
 )
@@ -211,6 +213,8 @@ class LimitValues(NamedTuple):
     ready_s: float
     kept: float
     latency_ms: float
+    unknown: tuple[ScoreTerm, ...] = ()
+    """Terms that a policy is named after and that are unknown."""
 
 
 def values_in(option: Option, pool: int) -> LimitValues:
@@ -222,6 +226,7 @@ def values_in(option: Option, pool: int) -> LimitValues:
         float(ready_after_s(table)[pool]),
         1 - float(term(table, ScoreTerm.RISK)[pool]),
         float(term(table, ScoreTerm.LATENCY_MS)[pool]),
+        tuple([name for name, _, _ in DECISIVE.values() if np.isnan(term(table, name)[pool])]),
     )
 
 
@@ -244,6 +249,8 @@ def _limit_changes(demand: Demand, values: LimitValues, taken_at: float) -> Iter
     most = demand.max_latency_ms
     if most is not None and not values.latency_ms <= most:
         yield _latency(most, values.latency_ms)
+    if demand.policy in DECISIVE and DECISIVE[demand.policy][0] in values.unknown:
+        yield Change(Rule.KNOWN, 0.2, "use policy balanced", changing(policy=Policy.BALANCED))
 
 
 def _budget(cost: float, budget_micros: int, per: str, name: str) -> Change:

@@ -24,9 +24,10 @@ from yunhe.scheduling.decision.advice.changes import (
 from yunhe.scheduling.decision.advice.network_changes import LEFT_OUT, move_changes
 from yunhe.scheduling.decision.advice.room_changes import gang_changes, node_changes, pools_together
 from yunhe.scheduling.decision.cycle import Cycle
-from yunhe.scheduling.decision.filter.rules import BoolArray
+from yunhe.scheduling.decision.filter.rules import DECISIVE, BoolArray
 from yunhe.scheduling.decision.model import (
     Demand,
+    Policy,
     Rule,
     ScoreTerm,
 )
@@ -257,6 +258,7 @@ def _over_pools(here: PoolAttempt) -> Iterator[Recipe]:
             deadline_at=None,
             reliability_min=None,
             max_latency_ms=None,
+            policy=Policy.BALANCED,
         )
         values = _values_of(free, here.cycle)
         if values is not None:
@@ -286,6 +288,7 @@ def _values_of(demand: Demand, cycle: Cycle) -> LimitValues | None:
         ),
         kept=1 - terms[ScoreTerm.RISK],
         latency_ms=terms[ScoreTerm.LATENCY_MS],
+        unknown=tuple([name for name, _, _ in DECISIVE.values() if np.isnan(terms[name])]),
     )
 
 

@@ -125,6 +125,9 @@ def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> Net
     refusal = class_refusal(demand, cycle.snapshot.classes[int(cycle.snapshot.node_class[row])])
     if refusal is not None:
         return refusal
+    if demand.nodes and cycle.snapshot.node_ids[row] not in demand.nodes:
+        names = ", ".join(node.rpartition("/")[2] for node in demand.nodes)
+        return NetworkRefusal(Rule.NAMED, f"only node {names} asked for, which does not take work now")
     if option.ask.node_ok.size and not option.ask.node_ok[row]:
         groups = ", ".join(affinity.group for affinity in demand.affinity)
         return NetworkRefusal(Rule.TOGETHER, f"what runs here does not agree with {groups}")
@@ -164,7 +167,8 @@ def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
             if refusal is not None:
                 tally[refusal.rule] += int(number)
         allowed = rows[_allowed(cycle, option, rows)]
-        tally[Rule.TOGETHER] += int(rows.size - allowed.size - sum(tally.values()))
+        by_node = Rule.NAMED if demand.nodes else Rule.TOGETHER
+        tally[by_node] += int(rows.size - allowed.size - sum(tally.values()))
         tally[Rule.ROOMY] += _without_room(cycle, option, allowed)
         counts[facts.name] = {rule.value: number for rule, number in tally.items() if number}
     return counts

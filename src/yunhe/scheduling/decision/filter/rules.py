@@ -2,15 +2,17 @@
 
 Three kinds. Pool rules look at a pool as a whole. Node rules look at a class of nodes or at what runs on a node.
 Limits look at the terms of the score. Room on a node is judged last, by the kernels. A limit of law, money or
-reliability refuses what is unknown; a deadline refuses only what is known to be late.
+reliability refuses what is unknown; a deadline refuses only what is known to be late. A policy that is named after one
+term refuses a pool of which that is unknown: it cannot be said to be the fastest or the greenest.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from yunhe.kernel.ids import NodeId
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import show_duration
 from yunhe.scheduling.decision.model import (
@@ -18,6 +20,7 @@ from yunhe.scheduling.decision.model import (
     Alternative,
     Demand,
     Domain,
+    Policy,
     Rule,
     ScoreTerm,
 )
@@ -197,11 +200,12 @@ def classes_ok(demand: Demand, snapshot: Snapshot) -> ByteArray:
 
 
 def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
-    """Return, node by node, whether what runs there allows *demand*; empty where nothing is asked of that."""
+    """Return, node by node, whether it was asked for and what runs there allows *demand*; empty where any node would do."""
     wanted = [affinity for affinity in demand.affinity if affinity.over is Domain.NODE]
-    if not wanted:
+    if not wanted and not demand.nodes:
         return np.zeros(0, dtype=np.uint8)
-    ok = np.ones(len(snapshot.node_ids), dtype=np.uint8)
+    ok = np.full(len(snapshot.node_ids), not demand.nodes, dtype=np.uint8)
+    ok[[snapshot.row_of_node[node] for node in demand.nodes if node in snapshot.row_of_node]] = 1
     for affinity in wanted:
         runs = np.zeros(len(snapshot.node_ids), dtype=np.uint8)
         rows = groups.get(affinity.group)
@@ -209,6 +213,21 @@ def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
             runs[rows] = 1
         ok &= runs ^ 1 if affinity.apart else runs
     return ok
+
+
+def agrees(demand: Demand, node: NodeId, snapshot: Snapshot, members: Mapping[NodeId, Iterable[str]]) -> bool:
+    """Return whether the groups that have *members* on nodes now let *demand* run on a node."""
+    rows: dict[str, list[int]] = {}
+    for at, groups in members.items():
+        for group in groups if at in snapshot.row_of_node else ():
+            rows.setdefault(group, []).append(snapshot.row_of_node[at])
+    running = {group: np.array(nodes, dtype=np.int64) for group, nodes in rows.items()}
+    row = snapshot.row_of_node[node]
+    pool = int(snapshot.node_pool[row])
+    ok = nodes_ok(demand, snapshot, running)
+    facts = snapshot.pools[pool]
+    odds = at_odds(RuleInput(demand, demand.alternatives[0], facts, pool, snapshot, running))
+    return not odds and (not ok.size or bool(ok[row]))
 
 
 class Limit(NamedTuple):
@@ -233,7 +252,35 @@ def limits_of(demand: Demand, table: FloatArray, taken_at: float) -> list[Limit]
         limits.append(_reliability(demand.reliability_min, 1 - term(table, ScoreTerm.RISK)))
     if demand.max_latency_ms is not None:
         limits.append(_latency(demand.max_latency_ms, term(table, ScoreTerm.LATENCY_MS)))
+    if demand.policy in DECISIVE:
+        limits.append(_known(*DECISIVE[demand.policy], table))
     return limits
+
+
+DECISIVE: Mapping[Policy, tuple[ScoreTerm, str, str]] = {
+    Policy.CHEAPEST: (
+        ScoreTerm.COST_PER_HOUR,
+        "what it costs",
+        "yunhe pool price NAME cpu=0.05/h,mem=0.01/h",
+    ),
+    Policy.NEAREST: (ScoreTerm.DISTANCE_KM, "where it is", "yunhe pool set NAME --place cn-north@39.9,116.4"),
+    Policy.FASTEST: (ScoreTerm.RUN_S, "how fast it is", "yunhe pool set NAME --speed 1.2"),
+    Policy.GREENEST: (ScoreTerm.CARBON_G, "its carbon", "yunhe pool set NAME --watts 60..250 --carbon 400"),
+    Policy.LOWEST_LATENCY: (
+        ScoreTerm.LATENCY_MS,
+        "how far it is",
+        "yunhe pool set NAME --place cn-north@39.9,116.4",
+    ),
+}
+"""The term that a policy is named after, what a pool does not say where it is unknown, and how to say it."""
+
+
+def _known(which: ScoreTerm, what: str, remedy: str, table: FloatArray) -> Limit:
+    def text(_value: float) -> str:
+        return f"does not say {what}: {remedy}"
+
+    values = term(table, which)
+    return Limit(Rule.KNOWN, np.isnan(values), values, text)
 
 
 def _deadline(left_s: float, table: FloatArray) -> Limit:

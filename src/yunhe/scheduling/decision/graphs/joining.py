@@ -9,7 +9,7 @@ class MergedGraph:
     """A graph with each set of components that share a node made into one."""
 
     def __init__(self, graph: Graph) -> None:
-        self._whole = graph
+        self.whole = self._whole = graph
         self._set_of = _sets(graph)
         self.graph = self._joined() if any(link.same_node for link in graph.links) else graph
         """What is searched for; the graph itself where nothing is kept together."""
@@ -33,6 +33,16 @@ class MergedGraph:
                 for link in self._kept
             ),
         )
+
+    def joined_nodes(self, embedding: Embedded) -> tuple[str, ...]:
+        """Return where a placement of the graph itself puts each of what was joined."""
+        if self.graph is self._whole:
+            return embedding.nodes
+        at = dict(zip((one.name for one in self._whole.components), embedding.nodes, strict=True))
+        first: dict[str, str] = {}
+        for one in self._whole.components:
+            first.setdefault(self._set_of[one.name], at[one.name])
+        return tuple(first.values())
 
     def parted(self, embedding: Embedded) -> Embedded:
         """Return a placement of what was joined as one of the graph itself."""

@@ -110,6 +110,8 @@ class SubstrateNetwork:
     bandwidth_free: FloatArray
     latency_ms: FloatArray
     link_reliability: FloatArray
+    watts: tuple[FloatArray, FloatArray] | None = None
+    """What each node draws when it is on and idle, and when it is busy; None: not known of all of them."""
 
     def after(self, embedding: "Embedded", graph: Graph, *, sign: float = -1.0) -> "SubstrateNetwork":
         """Return the network once *embedding* has taken its share, or with ``sign=1`` given it back."""
@@ -136,6 +138,7 @@ class SubstrateNetwork:
             bandwidth_free=bandwidth,
             latency_ms=self.latency_ms,
             link_reliability=self.link_reliability,
+            watts=self.watts,
         )
 
 

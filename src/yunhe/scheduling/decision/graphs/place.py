@@ -1,7 +1,9 @@
 """Placing a graph: several tries with a little noise, the best that breaks no constraint is taken."""
 
+import math
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -139,8 +141,23 @@ class _Attempt:
         )
         self._try: Any = _compiled() if search.compiled else kernel.try_once
 
-    def run(self, random: np.random.Generator | None) -> Embedded | None:
-        """Try once, with noise when there is a source of it."""
+    def rows(self) -> list[list[int]]:
+        """Return the nodes that each component may be on and fits on alone."""
+        cpu, storage = self._need
+        free = self._network
+        return [
+            np.flatnonzero(
+                self._allowed[i] & (free.cpu_free >= cpu[i]) & (free.storage_free >= storage[i])
+            ).tolist()
+            for i in range(len(cpu))
+        ]
+
+    def run(self, random: np.random.Generator | None, at: tuple[int, ...] = ()) -> Embedded | None:
+        """Try once, with noise when there is a source of it; components only go where *at* says, if it does."""
+        allowed = self._allowed
+        if at:
+            allowed = np.zeros_like(self._allowed)
+            allowed[np.arange(len(at)), list(at)] = True
         components, nodes, links = (
             len(self._graph.components),
             len(self._network.names),
@@ -155,7 +172,7 @@ class _Attempt:
         settings = (search.steepness, search.openness, search.spare, float(self._graph.distinct_nodes))
         cost = self._try(
             self._need,
-            self._allowed,
+            allowed,
             self._links,
             (network.cpu_free, network.storage_free, network.bandwidth_free),
             (network.cpu_total, network.bandwidth_total),
@@ -182,6 +199,71 @@ class _Attempt:
             weight = self._links[1].mean() if len(self._links[1]) else 1.0
             noise[:, nodes] = random.random(components) * weight * 2
         return noise
+
+
+Worth = Callable[[Embedded], float]
+"""What a placement is worth; more is better."""
+
+
+def improve_worth(
+    graph: Graph, network: SubstrateNetwork, found: Embedded, *, worth: Worth, also: Also
+) -> Embedded:
+    """Return a placement worth at least as much as *found*: the best of all where there are few, else of many.
+
+    Components are put on nodes one way after another; what flows between them takes the ways of least bandwidth.
+    """
+    joined, search = MergedGraph(graph), Search(compiled=False)
+    attempt = _Attempt(joined.graph, network, Wiring(network), search)
+    climb = _Climb(joined, network, attempt, worth, also)
+    return climb.every_way(found) if climb.ways <= MOST_WAYS else climb.single_moves(found)
+
+
+MOST_WAYS = 400
+"""So many ways to put components on nodes are looked at."""
+
+
+class _Climb:
+    """Placements of one graph by what they are worth."""
+
+    def __init__(
+        self, joined: MergedGraph, network: SubstrateNetwork, attempt: "_Attempt", worth: Worth, also: Also
+    ) -> None:
+        self._joined, self._network, self._attempt = joined, network, attempt
+        self._worth, self._also = worth, also
+        self._rows = attempt.rows()
+        self.ways = math.prod(len(rows) for rows in self._rows)
+
+    def every_way(self, best: Embedded) -> Embedded:
+        """Return the best of all ways to put components on nodes."""
+        for rows in product(*self._rows):
+            best = self._better(best, rows)
+        return best
+
+    def single_moves(self, best: Embedded) -> Embedded:
+        """Return what moves of one component after another reach, as far as ``MOST_WAYS`` go."""
+        row = {name: i for i, name in enumerate(self._network.names)}
+        tries = MOST_WAYS
+        gained = True
+        while gained and tries > 0:
+            gained = False
+            for number, rows in enumerate(self._rows):
+                for other in rows[: max(0, tries)]:
+                    at = [row[name] for name in self._joined.joined_nodes(best)]
+                    at[number] = other
+                    better = self._better(best, tuple(at))
+                    gained |= better is not best
+                    best = better
+                tries -= len(rows)
+        return best
+
+    def _better(self, best: Embedded, rows: tuple[int, ...]) -> Embedded:
+        tried = self._attempt.run(None, rows)
+        if tried is None:
+            return best
+        found = self._joined.parted(tried)
+        if violations(self._joined.whole, self._network, found) or self._also(found):
+            return best
+        return found if self._worth(found) > self._worth(best) + 1e-12 else best
 
 
 def _hopeless(graph: Graph, network: SubstrateNetwork) -> Refused | None:

@@ -8,6 +8,7 @@ their bandwidth is known. What a single node can take is judged by the rules of 
 import math
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from yunhe.kernel.resources import Resources
@@ -18,12 +19,14 @@ from yunhe.scheduling.decision.graphs.constraints import Violation, path_latency
 from yunhe.scheduling.decision.graphs.model import (
     Component,
     Embedded,
+    FloatArray,
     Graph,
     GraphLink,
     Refused,
     SubstrateNetwork,
 )
-from yunhe.scheduling.decision.graphs.place import Search, place_graph
+from yunhe.scheduling.decision.graphs.place import Search, improve_worth, place_graph
+from yunhe.scheduling.decision.graphs.value import value
 from yunhe.scheduling.decision.model import (
     Demand,
     GraphDemand,
@@ -60,7 +63,19 @@ def plan_graph(demand: GraphDemand, snapshot: Snapshot) -> GraphPlaced | GraphWa
         return GraphWaiting(
             constraint=answer.constraint, detail=answer.detail, snapshot_version=snapshot.version
         )
-    return ground.placed(demand, answer)
+    objective = demand.objective
+    if objective is None:
+        return ground.placed(demand, answer)
+    best = improve_worth(
+        graph,
+        ground.network,
+        answer,
+        worth=lambda found: value(graph, ground.network, found, objective).total,
+        also=lambda found: ground.broken(demand, found),
+    )
+    return msgspec.structs.replace(
+        ground.placed(demand, best), value=value(graph, ground.network, best, objective)
+    )
 
 
 def _amount(demand: Demand) -> Resources:
@@ -168,7 +183,23 @@ class _Ground:
             bandwidth_free=np.concatenate([local, free]),
             latency_ms=np.concatenate([np.zeros(len(rows)), np.where(np.isnan(latency), np.inf, latency)]),
             link_reliability=np.ones(len(ends)),
+            watts=self._watts(),
         )
+
+    def _watts(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return what each vertex draws idle and busy, with its site's share; None: not known of every node."""
+        snapshot, none = self._snapshot, np.zeros(len(self._snapshot.network.sites))
+        known = [snapshot.pools[snapshot.node_pool[row]].energy for row in self.rows]
+        drawn = [
+            (energy.watts_idle * energy.pue, energy.watts_per_core * energy.pue)
+            for energy in known
+            if energy is not None and energy.watts_idle is not None and energy.watts_per_core is not None
+        ]
+        if len(drawn) < len(known):
+            return None
+        idle, per_core = np.array(drawn).reshape(-1, 2).T
+        full = idle + per_core * snapshot.cpu_total_millis[self.rows] / 1000
+        return np.concatenate([idle, none]), np.concatenate([full, none])
 
     def broken(self, demand: GraphDemand, found: Embedded) -> tuple[Violation, ...]:
         """Return what a placement breaks that the search does not know of: devices, disk, and who lets whom pass."""

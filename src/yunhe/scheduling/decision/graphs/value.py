@@ -6,37 +6,26 @@ on (w = 1: something runs there) and φ_E = 1 − P / P_all, where P_all is the 
 off. Each of the three lies in [0, 1], so the weights mean what they say.
 """
 
-import msgspec
 import numpy as np
 
 from yunhe.scheduling.decision.graphs.model import Embedded, FloatArray, Graph, SubstrateNetwork
-
-
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """How much balance of nodes, balance of links and energy count."""
-
-    nodes: float = 1.0
-    links: float = 1.0
-    energy: float = 1.0
-
+from yunhe.scheduling.decision.model import GraphObjective, GraphValue
 
 IDLE_SHARE = 0.5
-"""Power of a node that is on and idle, as a share of its power when busy."""
+"""Power of a node that is on and idle, as a share of its power when busy, where neither is known."""
 
 
 def value(
-    graph: Graph, network: SubstrateNetwork, embedding: Embedded, weights: Weights | None = None
-) -> float:
-    """Return the value of a placement on *network* as it is free now."""
-    weights = weights or Weights()
+    graph: Graph, network: SubstrateNetwork, embedding: Embedded, objective: GraphObjective
+) -> GraphValue:
+    """Return what a placement on *network* as it is free now is worth."""
     then = network.after(embedding, graph)
-    nodes = _use(then.cpu_total, then.cpu_free)
-    links = _use(then.bandwidth_total, then.bandwidth_free)
-    return (
-        weights.nodes * balance(nodes)
-        + weights.links * balance(links)
-        + weights.energy * energy_saved(then, nodes)
-    )
+    use = _use(then.cpu_total, then.cpu_free)
+    nodes = balance(use)
+    links = balance(_use(then.bandwidth_total, then.bandwidth_free))
+    energy = energy_saved(then, use)
+    total = objective.nodes * nodes + objective.links * links + objective.energy * energy
+    return GraphValue(nodes=nodes, links=links, energy=energy, total=total)
 
 
 def balance(use: FloatArray) -> float:
@@ -45,10 +34,10 @@ def balance(use: FloatArray) -> float:
 
 
 def energy_saved(network: SubstrateNetwork, use: FloatArray) -> float:
-    """Return φ_E; a node's power grows with its size."""
-    on = use > 0
-    power = float((network.cpu_total * (IDLE_SHARE * on + (1 - IDLE_SHARE) * use)).sum())
-    return 1.0 - power / float(network.cpu_total.sum())
+    """Return φ_E; where watts are not known of every node, a node's power grows with its size."""
+    idle, full = network.watts or (IDLE_SHARE * network.cpu_total, network.cpu_total)
+    power = float((idle * (use > 0) + (full - idle) * use).sum())
+    return 1.0 - power / float(full.sum())
 
 
 def _use(total: FloatArray, free: FloatArray) -> FloatArray:

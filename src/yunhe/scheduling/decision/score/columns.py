@@ -27,6 +27,7 @@ class PoolColumns:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.taken_at = snapshot.taken_at
         pools = snapshot.pools
         self.speed = _column(pool.speed for pool in pools)
         self.wait_s = _column(pool.wait_s for pool in pools)

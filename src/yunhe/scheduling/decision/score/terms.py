@@ -65,7 +65,9 @@ class TimeValue(NamedTuple):
 
 
 MONEY = np.array([TERMS[term].worth * TERMS[term].weight for term in ScoreTerm])
-"""Default weights under ``balanced``; what breaks the ties of every other policy."""
+"""Default weights under ``balanced``."""
+COST = np.array([1.0 if term in TERMS_OF_POLICY[Policy.CHEAPEST] else 0.0 for term in ScoreTerm])
+"""What breaks the ties of every other policy: the cheaper pool wins, however far it is."""
 
 
 def weights_of(policy: Policy, weights: Mapping[str, float]) -> FloatArray:
@@ -103,6 +105,9 @@ def table_of(
     table = np.empty((HOURS + 1, facts.speed.shape[0]))
     base_s = ASSUMED_RUN_S if demand.run_s is None else demand.run_s
     cores = resources.cpu_millis / 1000 * demand.members
+    if demand.not_before is not None and demand.not_before > columns.taken_at:
+        held_s = demand.not_before - columns.taken_at
+        facts = facts._replace(wait_s=np.nan_to_num(facts.wait_s) + held_s)
     score_kernels.appraise(facts, reach, base_s / HOUR_S, cores, demand.interruptible, table)
     table[COST_PER_HOUR] = columns.cost_per_hour(resources, demand.tier, interruptible=demand.interruptible)
     if demand.members != 1:

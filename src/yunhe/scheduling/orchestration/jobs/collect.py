@@ -75,23 +75,25 @@ class Fetcher:
         return Home(log_lost, outputs_lost)
 
     async def _bring_whole_log(self, held: LeasedJob, log_bytes: int) -> str:
-        end = await self.bring_log(held)
-        return f"The pool counted {log_bytes} bytes and has kept {end}." if end < log_bytes else ""
+        await self.bring_log(held)
+        kept = await self._database.read(lambda connection: store.kept_log_bytes(connection, held))
+        lost = log_bytes - kept
+        return (
+            f"The pool counted {log_bytes} bytes and has not kept {lost} bytes of them." if lost > 0 else ""
+        )
 
-    async def bring_log(self, held: LeasedJob) -> int:
-        """Keep the output that has come since the last time; return where it ends."""
+    async def bring_log(self, held: LeasedJob) -> None:
+        """Keep the output that has come since the last time, each piece where it belongs: the pool may have gaps."""
         start, pending = held.log_bytes, bytearray()
         async for chunk in self._pools.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
-            if not pending:
-                start = chunk.offset  # beyond what was asked for where the pool has dropped its oldest output
-            pending += chunk.data
-            if len(pending) >= PIECE_BYTES:
+            if pending and (len(pending) >= PIECE_BYTES or chunk.offset != start + len(pending)):
                 await self._keep(held, start, bytes(pending))
-                start += len(pending)
                 pending.clear()
+            if not pending:
+                start = chunk.offset  # beyond what was asked for where the pool has lost or dropped output
+            pending += chunk.data
         if pending:
             await self._keep(held, start, bytes(pending))
-        return start + len(pending)
 
     async def _keep(self, held: LeasedJob, start: int, data: bytes) -> None:
         small = start + len(data) <= LOG_ON_RESERVE_BYTES

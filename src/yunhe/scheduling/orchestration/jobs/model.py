@@ -3,6 +3,7 @@
 import msgspec
 
 from yunhe.control.pools.model import Meters, Mount, Step
+from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Decision, Demand
@@ -33,11 +34,21 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Container image to run in; empty: none, the pool's own system."""
     envs: dict[str, str] = {}
     sealed_secrets: dict[str, str] = {}
-    """Encrypted by the platform's vault; opened only on the way to the engine."""
+    """Encrypted by the platform's vault for the project and name; opened only on the way to the engine."""
     mounts: tuple[Mount, ...] = ()
     outputs: tuple[str, ...] = ()
     retries: int = 0
     timeout_s: float | None = None
+    confinement: Confinement | None = None
+    """How far it is kept apart, where that is not as usual."""
+
+
+class SubmissionKey(msgspec.Struct, frozen=True):
+    """What makes a submission repeatable: whose key it came with, and the digest of its body."""
+
+    user_id: str
+    key: str
+    body_digest: str
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +88,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it is in this state, in a sentence."""
     submitted_at: float
     started_at: float | None = None
+    order_to_running_s: float | None = None
+    """From when it was submitted to when its first attempt ran; None until then."""
     ended_at: float | None = None
     exit_code: int | None = None
     attempts: tuple[Attempt, ...] = ()

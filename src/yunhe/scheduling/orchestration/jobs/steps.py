@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import msgspec
+from prometheus_client import Histogram
 
 from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase, PoolState
@@ -34,6 +35,7 @@ from yunhe.kernel.ids import AllocationId, PoolId, made_at_s
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
+from yunhe.observability.metrics import REGISTRY
 from yunhe.scheduling.orchestration.jobs import resizing, store
 from yunhe.scheduling.orchestration.jobs.collect import Fetcher, Home, is_given_up
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN, EndedAttempt, Outcome, first_state, settle
@@ -42,7 +44,7 @@ from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
 from yunhe.storage.database import Connection, Database
 from yunhe.storage.notices import Notices
-from yunhe.storage.vault import Vault
+from yunhe.storage.vault import SealBrokenError, Vault, secret_place
 
 CHECK_S = 5.0
 METER_S = 60.0
@@ -71,6 +73,13 @@ FOR_THE_JOB = (InvalidInputError, UnsupportedError, TooLargeError, ForbiddenErro
 NO_LEASE: dict[str, Any] = {"lease_owner": "", "lease_until": 0}
 
 log = logging.getLogger(__name__)
+
+_ORDER_TO_RUNNING = Histogram(
+    "yunhe_job_order_to_running_seconds",
+    "From when a job was submitted to when its first attempt ran.",
+    registry=REGISTRY,
+    buckets=(0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0),
+)
 
 
 class StepDependencies(NamedTuple):
@@ -131,7 +140,14 @@ class Steps:
             await self._launch(held, drive)
 
     async def _launch(self, held: LeasedJob, drive: DrivenJob) -> None:
-        order = self._launch_order(held)
+        try:
+            order = self._launch_order(held)
+        except (
+            SealBrokenError
+        ) as error:  # the key may be on its way to this server, or the order be sealed anew
+            await self._say(held, error.problem)
+            await drive.wait(RETRY_S)
+            return
         failpoint("launch-before-call")
         try:
             await self._means.pools.launch(held.pool_id, order, held.order.mounts)
@@ -201,6 +217,7 @@ class Steps:
             store.update_allocation(connection, held.allocation_id, started_at=started_at)
 
         await self._means.database.write(runs)
+        _note_first_run(held, started_at)
         self._means.notices.poke()
 
     def _launch_order(self, held: LeasedJob) -> LaunchOrder:
@@ -214,10 +231,14 @@ class Steps:
             steps=order.steps,
             image=order.image,
             envs={**order.envs, "YUNHE_JOB_ID": held.job_id, "YUNHE_ATTEMPT": str(held.number)},
-            secrets={name: self._means.vault.open(sealed) for name, sealed in order.sealed_secrets.items()},
+            secrets={
+                name: self._means.vault.open(sealed, *secret_place(order.demand.project_id, name))
+                for name, sealed in order.sealed_secrets.items()
+            },
             timeout_s=order.timeout_s,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,
             outputs=order.outputs,
+            confinement=order.confinement,
         )
 
     async def _refused(self, held: LeasedJob, error: YunheError) -> None:
@@ -358,6 +379,8 @@ class Steps:
         failpoint("exit-before-record")
         await self._means.database.write(write)
         failpoint("exit-after-record")
+        if held.started_at is None and seen is not None and seen.started_at is not None:
+            _note_first_run(held, _within(seen.started_at, made_at_s(held.allocation_id), now))
         self._means.notices.poke()
 
     async def _meter(self, held: LeasedJob, seen: Observed, drive: DrivenJob) -> None:
@@ -486,6 +509,12 @@ def _attempted(held: LeasedJob) -> EndedAttempt:
 def _detail(seen: Observed) -> str:
     """Say what the pool says, else in which step it ended when that was not the main one."""
     return seen.detail or (f"in {seen.step}" if seen.step not in ("", "run") else "")
+
+
+def _note_first_run(held: LeasedJob, started_at: float) -> None:
+    """Count how long an order took to run; later attempts are no new order."""
+    if held.number == 1:
+        _ORDER_TO_RUNNING.observe(max(0.0, started_at - held.submitted_at))
 
 
 def _within(told_at: float, earliest: float, latest: float) -> float:

@@ -3,8 +3,9 @@
 import hashlib
 import zlib
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -22,10 +23,12 @@ from yunhe.scheduling.orchestration.jobs.events import (
     JobChanged,
 )
 from yunhe.scheduling.orchestration.jobs.model import Attempt, Job, JobFilter, JobOrder, JobPage
-from yunhe.scheduling.orchestration.jobs.states import JobState, follow
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState, follow
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, NODES, WAITS
 from yunhe.storage import audit, leases, outbox
 from yunhe.storage.database import AnyRow, Connection, insert_missing
+from yunhe.storage.resealing import SealedColumn
+from yunhe.storage.vault import Vault, secret_place
 
 STOPPED_ON_REQUEST = "stopped on request"
 
@@ -33,6 +36,10 @@ _ORDER = msgspec.json.Decoder(JobOrder)
 _RESOURCES = msgspec.json.Decoder(Resources)
 _METERS = msgspec.json.Decoder(Meters)
 _POOLS = msgspec.json.Decoder(tuple[PoolId, ...])
+
+
+Groups = dict[NodeId, tuple[str, ...]]
+"""Node → the groups of which a member runs there."""
 
 
 class AllocationState(StrEnum):
@@ -66,6 +73,8 @@ class LeasedJob(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: PoolId
     node_id: NodeId
     resources: Resources
+    submitted_at: float
+    """When its job was ordered."""
     started_at: float | None
     ending: str
     exit_code: int | None
@@ -75,6 +84,21 @@ class LeasedJob(msgspec.Struct, frozen=True, kw_only=True):
     outputs_blob: BlobId | None
     due_at: float
     """Not to be finished before."""
+
+
+def _renew_order(vault: Vault, row: AnyRow) -> bytes:
+    """Return a job's order with its secrets sealed anew; without them once the job is over."""
+    if b'"sealed_secrets"' not in row.job_order:
+        return row.job_order
+    order = _ORDER.decode(row.job_order)
+    project_id, kept = order.demand.project_id, {} if JobState(row.state) in FINAL else order.sealed_secrets
+    new = {name: vault.renew(sealed, *secret_place(project_id, name)) for name, sealed in kept.items()}
+    if new == order.sealed_secrets:
+        return row.job_order
+    return msgspec.json.encode(msgspec.structs.replace(order, sealed_secrets=new))
+
+
+SEALED = SealedColumn("job", JOBS, "job_order", _renew_order, ("state",))
 
 
 def shape_of(demand: Demand) -> str:
@@ -92,17 +116,35 @@ def insert_jobs(
     new = insert_missing(connection, JOBS, rows)
     facts: dict[str, JobChanged] = {
         row["id"]: JobChanged(
-            job_id=row["id"], project_id=row["project_id"], state=JobState.PENDING, shape=row["shape"]
+            job_id=row["id"],
+            project_id=row["project_id"],
+            state=JobState.PENDING,
+            shape="" if row["due_at"] > now else row["shape"],  # who is held is looked up when it is due
         )
         for row in rows
         if row["id"] in new
     }
     if facts:
         outbox.append_many(connection, JOB_CHANGED, now, facts)
+        _tell_held(connection, [row for row in rows if row["id"] in new and row["due_at"] > now])
         _audit(connection, [wanted[JobId(job_id)] for job_id in facts], now, by)
     known = [job_id for job_id in wanted if job_id not in new]
     before = {job.id: job for job in read_many(connection, known)} if known else {}
     return tuple(before.get(job_id) or _new_job(order, now) for job_id, order in wanted.items())
+
+
+def _tell_held(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """Write why jobs wait that are held until a time; once they are due, the placer says what else they wait for."""
+    held = {
+        row["shape"]: {
+            "shape": row["shape"],
+            "reason": f"held until {datetime.fromtimestamp(row['due_at'], UTC):%Y-%m-%d %H:%M:%S} UTC (start_after)",
+            "at": row["due_at"],
+        }
+        for row in rows
+    }
+    if held:
+        insert_missing(connection, WAITS, list(held.values()))
 
 
 def _audit(connection: Connection, orders: list[JobOrder], now: float, by: audit.Actor | None) -> None:
@@ -138,6 +180,7 @@ def _new_row(order: JobOrder, now: float) -> dict[str, Any]:
         "submitted_at": now,
         "job_order": msgspec.json.encode(order),
         "shape": shape_of(order.demand),
+        "due_at": order.demand.not_before or 0.0,
         "retries_left": order.retries,
     }
 
@@ -221,9 +264,29 @@ def tell(connection: Connection, job_id: JobId, project_id: ProjectId, state: Jo
     outbox.append(connection, JOB_CHANGED, job_id, now, fact)
 
 
-def known(connection: Connection) -> tuple[dict[NodeId, Resources], int]:
-    """Return what is promised on each node, and the last event that this takes account of."""
-    return promised(connection), outbox.newest(connection)
+class Commitments(NamedTuple):
+    """What allocations that are not over hold of each node."""
+
+    promised: dict[NodeId, Resources]
+    groups: Groups
+    newest: int
+    """The last event that this takes account of."""
+
+
+def known(connection: Connection) -> Commitments:
+    """Return what is promised on each node, and which groups have a member there."""
+    return Commitments(promised(connection), running_groups(connection), outbox.newest(connection))
+
+
+def running_groups(connection: Connection) -> Groups:
+    """Return the groups that have a member on each node; nodes without any are left out."""
+    query = sa.select(ALLOCATIONS.c.node_id, ALLOCATIONS.c.group_names).where(
+        ALLOCATIONS.c.state.in_(HOLDING), ALLOCATIONS.c.group_names != ""
+    )
+    found: dict[NodeId, set[str]] = {}
+    for row in connection.execute(query):
+        found.setdefault(NodeId(row.node_id), set()).update(row.group_names.split(","))
+    return {node: tuple(sorted(groups)) for node, groups in found.items()}
 
 
 def count_by_state(connection: Connection) -> dict[str, float]:
@@ -287,6 +350,7 @@ def read_held(connection: Connection, job_id: JobId, token: int) -> LeasedJob | 
         pool_id=PoolId(row.a_pool_id),
         node_id=NodeId(row.a_node_id),
         resources=_RESOURCES.decode(row.a_resources),
+        submitted_at=row.submitted_at,
         started_at=row.a_started_at,
         ending=row.a_ending,
         exit_code=row.a_exit_code,
@@ -342,9 +406,10 @@ def pending_order(row: AnyRow) -> Demand:
     return msgspec.structs.replace(demand, avoid_pools=avoid) if avoid else demand
 
 
-def read_job(connection: Connection, job_id: JobId) -> Job:
-    """Return one job with its attempts."""
-    row = connection.execute(sa.select(JOBS).where(JOBS.c.id == job_id)).first()
+def read_job(connection: Connection, job_id: JobId, among: tuple[ProjectId, ...] | None = None) -> Job:
+    """Return one job with its attempts; one of another project than *among* is looked for as one that is not there."""
+    query = sa.select(JOBS).where(JOBS.c.id == job_id)
+    row = connection.execute(query if among is None else query.where(JOBS.c.project_id.in_(among))).first()
     if row is None:
         raise NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.")
     return _to_jobs(connection, [row])[0]
@@ -399,6 +464,7 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
         reason="; ".join(filter(None, (row.reason, waits if row.state == JobState.PENDING else ""))),
         submitted_at=row.submitted_at,
         started_at=row.started_at,
+        order_to_running_s=_order_to_running_s(row, attempts),
         ended_at=row.ended_at,
         exit_code=row.exit_code,
         attempts=attempts,
@@ -409,6 +475,11 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
         log_bytes=sum(attempt.log_bytes for attempt in attempts),
         stop_requested=row.stop_requested,
     )
+
+
+def _order_to_running_s(row: AnyRow, attempts: tuple[Attempt, ...]) -> float | None:
+    ran = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
+    return max(0.0, round(min(ran) - row.submitted_at, 3)) if ran else None
 
 
 def _to_attempt(row: AnyRow) -> Attempt:
@@ -440,6 +511,12 @@ def append_log(connection: Connection, held: LeasedJob, start: int, data: bytes)
             allocation_id=held.allocation_id, start=start, size_bytes=len(data), data=zlib.compress(data, 1)
         )
     )
+
+
+def kept_log_bytes(connection: Connection, held: LeasedJob) -> int:
+    """Return how much output of the newest attempt is kept."""
+    kept = sa.select(sa.func.sum(LOGS.c.size_bytes)).where(LOGS.c.allocation_id == held.allocation_id)
+    return int(connection.scalar(kept) or 0)
 
 
 def update_guarded(connection: Connection, held: LeasedJob, **values: Any) -> None:

@@ -54,6 +54,7 @@ ALLOCATIONS = sa.Table(
     sa.Column("node_id", sa.String(200), nullable=False),
     sa.Column("state", sa.String(16), nullable=False, index=True),
     json_column("resources"),
+    sa.Column("group_names", sa.Text, nullable=False, server_default=""),  # names with commas between
     json_column("held"),  # what it takes from its node: during a resize the larger of before and after
     sa.Column("started_at", sa.Float),
     sa.Column("ended_at", sa.Float),

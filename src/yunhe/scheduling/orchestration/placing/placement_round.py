@@ -1,6 +1,6 @@
 """A placement round: one look at the world, and the decisions made on it, each seeing the room that earlier ones left."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from time import monotonic
 from typing import NamedTuple
@@ -56,7 +56,7 @@ class PlacementRound:
             decisions = self._retried(judged) if avoids else self._in_order(judged)
             for (row, demand), decision in zip(judged, decisions, strict=True):
                 if isinstance(decision, Placed):
-                    choices.append(PlacedJob(row, decision, len(choices)))
+                    choices.append(PlacedJob(row, demand, decision, len(choices)))
                 else:
                     self.refused[row.shape] = demand
         nodes = {choice.decision.assignments[0].node_id for choice in choices}
@@ -94,13 +94,13 @@ class PlacementRound:
             ),
         ).plus(self._promised.get(node, Resources()))
 
-    def reasons(self, shapes: Iterable[str], budget_s: float) -> dict[str, str]:
-        """Say why jobs of each shape wait, until *budget_s* is spent; the rest is told to ask for themselves."""
+    def reasons(self, refused: Mapping[str, Demand], budget_s: float) -> dict[str, str]:
+        """Say why jobs of each shape that was refused wait, until *budget_s* is spent; the rest is told to ask for themselves."""
         until, reasons = monotonic() + budget_s, dict[str, str]()
-        for shape in shapes:
+        for shape, asked in refused.items():
             reasons[shape] = f"none of {len(self.snapshot.pools)} pools can take it now; see yunhe explain"
             if monotonic() < until:
-                demand = msgspec.structs.replace(self.refused[shape], avoid_pools=())
+                demand = msgspec.structs.replace(asked, avoid_pools=())
                 decision = decide_in(demand, self._cycle, advise=False)
                 if isinstance(decision, Waiting):
                     reasons[shape] = _reason(decision)

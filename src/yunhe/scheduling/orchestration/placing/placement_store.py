@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from yunhe.control.pools.model import Meters
 from yunhe.kernel.ids import AllocationId, JobId, ProjectId, new_id
-from yunhe.scheduling.decision.model import Placed
+from yunhe.scheduling.decision.model import Demand, Placed
 from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged, Placing
 from yunhe.scheduling.orchestration.jobs.states import JobState, follow
 from yunhe.scheduling.orchestration.jobs.store import AllocationState
@@ -43,9 +43,10 @@ _START = (
 
 
 class PlacedJob(NamedTuple):
-    """A pending job's row, what was decided for it, and how many of its batch came before it."""
+    """A pending job's row, its demand, what was decided for it, and how many of its batch came before it."""
 
     row: AnyRow
+    demand: Demand
     decision: Placed
     turn: int
 
@@ -129,6 +130,7 @@ def _allocation(choice: PlacedJob, ids: Mapping[str, AllocationId]) -> dict[str,
         "node_id": goes.node_id,
         "state": AllocationState.INTENDED.value,
         "resources": resources,
+        "group_names": ",".join(choice.demand.groups),
         "held": resources,
         "meters": NO_METERS,
     }

@@ -7,6 +7,7 @@ job still being pending and by the node still having room, both checked in the t
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import anyio
 import anyio.to_thread
@@ -14,10 +15,12 @@ import msgspec
 from prometheus_client import Counter, Histogram
 
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.ids import JobId
+from yunhe.kernel.ids import JobId, NodeId
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY
+from yunhe.scheduling.decision.filter.rules import agrees
+from yunhe.scheduling.decision.model import Demand
 from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.events import JobChanged
 from yunhe.scheduling.orchestration.jobs.states import JobState
@@ -40,12 +43,16 @@ GATHER_S = 0.01  # what comes within this long is decided together
 PAGE = 500
 ARRIVALS = 1000
 """So many jobs that came since the last round are looked at in one."""
-LOOKS = 250
-"""So many shapes that were woken are looked at in one round."""
+LOOKS = 50
+"""So many shapes that were woken are looked at before jobs that came meanwhile are."""
+BACKLOG_S = 0.1
+"""So long one look at the world serves shapes that were woken, while nothing comes."""
 ROUND_S = 1.0
 """So long a look at the world serves, while jobs keep coming."""
 LOOK_TIMES = 4
 """Where a look takes long, it serves so many times as long as it took."""
+QUIET_S = 0.2
+"""So long after what came was placed before a backlog, that is left alone, unless more comes: the jobs placed start first."""
 EXPLAIN_S = 0.02
 REASONS_KEPT_S = 86400.0
 REFRESH_S = 3600.0
@@ -89,6 +96,17 @@ class Placer:
         self._lease_s = lease_s
         self._taken = taken
         self._woken = anyio.Event()
+        self._came = anyio.Event()
+        self._backlog_s = 0.0
+        """How much of the last round went into shapes that had been waiting before."""
+        self._looked_at = 0.0
+        """When shapes that were due were looked at last."""
+        self._unexplained: dict[str, Demand] = {}
+        """Shapes that were refused while there was no time to say why."""
+        self._quiet_at = 0.0
+        """When those that were placed before a backlog will have started."""
+        self._outdated = False
+        """Whether others took room or jobs since the last look at the world."""
         self._queue = WaitingQueue()
         self._arrived: deque[tuple[JobId, str]] = deque()
         self._later: dict[JobId, tuple[float, str]] = {}
@@ -113,52 +131,97 @@ class Placer:
         change = _CHANGE.decode(event.body)
         if change.state is JobState.PENDING:
             self._arrived.append((change.job_id, change.shape))
+            self._came.set()
         self.wake()
 
     async def run(self) -> None:
         """Place until cancelled."""
         while True:
             self._woken = anyio.Event()
+            if not self._arrived:
+                self._came = anyio.Event()
             began = anyio.current_time()
             await self.cycle()
-            pause_s = max(
-                GATHER_S, anyio.current_time() - began
-            )  # at most half of the time goes into placing
+            took_s = anyio.current_time() - began  # at most half of the time goes into placing
             with anyio.move_on_after(TICK_S):
                 if self._walked_once and not (self._arrived or self._queue.due):
                     await self._woken.wait()
-                await anyio.sleep(pause_s)
+                await anyio.sleep(max(GATHER_S, took_s - self._backlog_s))
+                with anyio.move_on_after(max(self._backlog_s, self._quiet_at - anyio.current_time())):
+                    await self._came.wait()
 
     async def cycle(self) -> int:
         """Look at what came, at what was woken and at some others, and return how many jobs were placed."""
         began = anyio.current_time()
         came = [*await self._arrivals(), *self._now_due()]
-        await self._walk()
+        self._backlog_s = 0.0
+        if not came:
+            await self._walk()
         if not len(self._queue):
             return 0
         with _CYCLE.time():
-            return await self._round(came, began)
+            placed = await self._round(came, began)
+        if came:
+            await self._walk()  # after it: those that came need not wait for it
+        return placed
 
     async def _round(self, came: list[str], began: float) -> int:
         """Look at the world, place what fits of what *came* and what is due, and say why others wait."""
-        promised, knew = await self._database.read(store.known)
-        current = PlacementRound(await self._perception.snapshot(promised), promised, knew)
+        known = await self._database.read(store.known)
+        snapshot = await self._perception.snapshot(known.promised, known.groups)
+        current = PlacementRound(snapshot, known.promised, known.newest)
         self._notice(current)
+        self._outdated = False
         placed, looked = 0, anyio.current_time()
         until = looked + max(ROUND_S, LOOK_TIMES * (looked - began))
         while True:
-            shapes = self._queue.choose(came, LOOKS, self._in_turn())
-            now_placed = await self._place(current, set(shapes), until)
+            now_placed = await self._look(current, came, until)
             placed += now_placed
             if not now_placed or not self._arrived or anyio.current_time() > until:
                 break  # what comes later is better served by a new look at the world
             came = await self._arrivals()
-        for shape, demand in current.refused.items():
-            self._queue.park(shape, needs_of(demand), self._world)
-        self._left = current.left
+        worked_off = anyio.current_time()
+        while self._may_go_on() and anyio.current_time() < worked_off + BACKLOG_S:
+            placed += await self._look(current, [], until)
+        # A group that this round has placed may be what others wait for: the next look sees it as new.
+        self._left = replace(current.left, groups=snapshot.groups)
         _DECISIONS.labels("waiting").inc(len(current.refused))
-        await self._explain(current)
+        self._unexplained |= current.refused
+        if self._looked_at >= looked:
+            await self._explain(current)
+        self._backlog_s = anyio.current_time() - worked_off
         return placed
+
+    async def _look(self, current: PlacementRound, came: list[str], until: float) -> int:
+        """Place what fits of the shapes that *came* and of some that are due, in order; return how many were placed.
+
+        Where more are due than one look takes, there is no order between those and what came: that is placed first, and
+        the others have a look once a second at least.
+        """
+        placed = 0
+        if came and self._queue.due > LOOKS + len(came):
+            placed = await self._judge_shapes(current, self._queue.choose(came, 0, None), until)
+            if placed:
+                self._quiet_at = anyio.current_time() + QUIET_S
+            if placed and anyio.current_time() < self._looked_at + TICK_S:
+                return placed
+            came = []
+        self._looked_at = anyio.current_time()
+        shapes = self._queue.choose(came, LOOKS, self._in_turn())
+        return placed + await self._judge_shapes(current, shapes, until)
+
+    async def _judge_shapes(self, current: PlacementRound, shapes: list[str], until: float) -> int:
+        """Place what fits of *shapes*, park those refused, and return how many jobs were placed."""
+        placed = await self._place(current, set(shapes), until)
+        for shape in shapes:
+            if shape in current.refused:
+                self._queue.park(shape, needs_of(current.refused[shape]), self._world)
+        return placed
+
+    def _may_go_on(self) -> bool:
+        """Whether more shapes that are due can be judged in the same look at the world."""
+        quiet = anyio.current_time() > self._quiet_at
+        return bool(self._queue.due) and quiet and not self._arrived and not self._outdated
 
     def _in_turn(self) -> int | None:
         """Return the world whose refusals stand, once a tick: only then parked shapes are looked at in turn."""
@@ -263,6 +326,7 @@ class Placer:
         failpoint("place-after-commit")
         _DECISIONS.labels("placed").inc(len(taken))
         _DECISIONS.labels("conflict").inc(len(batch.choices) - len(taken))
+        self._outdated |= len(taken) < len(batch.choices)
         for choice in taken:
             self._queue.remove(choice.row.id, choice.row.shape)
             self._taken(JobId(choice.row.id), choice.row.lease_token + 1)
@@ -273,9 +337,10 @@ class Placer:
         if now - self._refreshed_at > REFRESH_S:
             self._refreshed_at, self._told = now, {}
             await self._database.write(lambda c: placement_store.forget_wait_reasons(c, now - REASONS_KEPT_S))
-        if not current.refused:
+        if not self._unexplained:
             return
-        reasons = await anyio.to_thread.run_sync(current.reasons, list(current.refused), EXPLAIN_S)
+        asked, self._unexplained = self._unexplained, {}
+        reasons = await anyio.to_thread.run_sync(current.reasons, asked, EXPLAIN_S)
         changed = {
             shape: reason for shape, reason in reasons.items() if self._told.get(shape) != hash(reason)
         }
@@ -288,15 +353,26 @@ def _write(
     connection: Connection, knew: int, batch: PlacementBatch, terms: LeaseTerms, at: RoundRow
 ) -> list[PlacedJob]:
     """Make jobs ours that are still pending, where their nodes still have the room; return which."""
-    store.lock_nodes(connection, batch.totals)
+    together = {group for choice in batch.choices for group in _groups_of(choice.demand)}
+    store.lock_nodes(connection, [*batch.totals, *(NodeId(f"group/{group}") for group in together)])
     promised = store.promised(connection, batch.totals)
+    groups = store.running_groups(connection) if together else {}
     roomy: list[PlacedJob] = []
     for choice in batch.choices:
-        goes = choice.decision.assignments[0]
+        goes, demand = choice.decision.assignments[0], choice.demand
         holds = promised.get(goes.node_id, Resources()).plus(goes.resources)
-        # Room that another process has given away since the snapshot: the next round decides anew.
-        if batch.totals[goes.node_id].covers(holds):
-            promised[goes.node_id] = holds
-            roomy.append(choice)
+        # What another process has placed since the snapshot: the next round decides anew.
+        if not batch.totals[goes.node_id].covers(holds):
+            continue
+        if demand.affinity and not agrees(demand, goes.node_id, batch.seen, groups):
+            continue
+        promised[goes.node_id] = holds
+        groups[goes.node_id] = (*groups.get(goes.node_id, ()), *demand.groups)
+        roomy.append(choice)
     placement_store.write_round(connection, at, terms.now)
     return placement_store.start(connection, roomy, terms, knew, at)
+
+
+def _groups_of(demand: Demand) -> set[str]:
+    """Return the groups that a demand belongs to or goes by."""
+    return {*demand.groups, *(one.group for one in demand.affinity)}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -23,9 +24,11 @@ from yunhe.scheduling.decision.graphs.model import (
     SubstrateNetwork,
     network,
 )
-from yunhe.scheduling.decision.graphs.place import Search, place_graph
-from yunhe.scheduling.decision.graphs.value import Weights, value
+from yunhe.scheduling.decision.graphs.place import Search, improve_worth, place_graph
+from yunhe.scheduling.decision.graphs.value import value
+from yunhe.scheduling.decision.model import GraphObjective
 
+ALL_ALIKE = GraphObjective(nodes=1.0, links=1.0, energy=1.0)
 PLAIN = Search(tries=12, more_tries=30, compiled=False)
 
 
@@ -399,12 +402,12 @@ def test_the_value_agrees_with_cases_computed_by_hand() -> None:
     apart = Embedded(nodes=("a", "b"), paths=((0,),), cost=2.0)
     together = Embedded(nodes=("b", "b"), paths=((),), cost=0.0)
     # apart: nodes 5/10 and 5/20, link 2/8; power 10·(.5+.5·.5) + 20·(.5+.5·.25) = 20 of 30
-    assert value(graph, net, apart) == pytest.approx((1 - 0.5) + (1 - 0.25) + (1 - 20 / 30))
+    assert value(graph, net, apart, ALL_ALIKE).total == pytest.approx((1 - 0.5) + (1 - 0.25) + (1 - 20 / 30))
     # together: node b 10/20, link unused; power 20·(.5+.5·.5) = 15 of 30
-    assert value(graph, net, together) == pytest.approx((1 - 0.5) + 1.0 + (1 - 15 / 30))
-    only_links = Weights(nodes=0.0, links=2.0, energy=0.0)
-    assert value(graph, net, apart, only_links) == pytest.approx(1.5)
-    best = place_exactly(graph, net, weights=Weights())
+    assert value(graph, net, together, ALL_ALIKE).total == pytest.approx((1 - 0.5) + 1.0 + (1 - 15 / 30))
+    only_links = GraphObjective(links=2.0)
+    assert value(graph, net, apart, only_links).total == pytest.approx(1.5)
+    best = place_exactly(graph, net, weights=ALL_ALIKE)
     assert isinstance(best, Embedded)
     assert best.nodes == ("b", "b")
 
@@ -414,11 +417,35 @@ def test_the_value_agrees_with_cases_computed_by_hand() -> None:
 def test_no_placement_found_by_search_is_worth_more_than_the_exact_one(
     graph: Graph, net: SubstrateNetwork
 ) -> None:
-    best = place_exactly(graph, net, weights=Weights())
+    best = place_exactly(graph, net, weights=ALL_ALIKE)
     found = placed(graph, net)
     if found is not None:
         assert isinstance(best, Embedded)
-        assert value(graph, net, found) <= value(graph, net, best) + 1e-6
+        assert value(graph, net, found, ALL_ALIKE).total <= value(graph, net, best, ALL_ALIKE).total + 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_the_placement_of_most_worth_is_the_best_of_all_assignments(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = {f"n{i}": (float(random.integers(2, 9)), 100.0) for i in range(4)}
+    net = network(sizes, [])
+    parts = tuple(Component(name=f"c{i}", cpu=float(random.integers(1, 5))) for i in range(3))
+    graph = Graph(name="g", components=parts, distinct_nodes=False)
+    objective = GraphObjective(nodes=random.random(), energy=random.random())
+    start = placed(graph, net)
+    if start is None:
+        return
+
+    def worth(found: Embedded) -> float:
+        return value(graph, net, found, objective).total
+
+    found = improve_worth(graph, net, start, worth=worth, also=lambda _: ())
+    assert not violations(graph, net, found)
+    every = [Embedded(nodes=names, paths=(), cost=0.0) for names in product(sizes, repeat=3)]
+    assert worth(found) == pytest.approx(
+        max(worth(one) for one in every if not violations(graph, net, one)), abs=1e-9
+    )
 
 
 BROKEN: dict[str, tuple[Graph, Embedded]] = {

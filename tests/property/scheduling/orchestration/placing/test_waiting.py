@@ -71,7 +71,9 @@ class World:
         ]
         return build_snapshot(list(pools.values()), nodes, version=1, taken_at=0.0)
 
-    async def snapshot(self, promised: dict[NodeId, Resources]) -> Snapshot:
+    async def snapshot(
+        self, promised: dict[NodeId, Resources], groups: dict[NodeId, tuple[str, ...]]
+    ) -> Snapshot:
         return self.now(promised)
 
 

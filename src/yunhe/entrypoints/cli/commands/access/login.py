@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from yunhe.entrypoints.cli.session.connection import connected
+from yunhe.entrypoints.cli.session.connection import connected, refuse_clear
 from yunhe.entrypoints.cli.session.context import Context, load_config, save_config
 from yunhe.entrypoints.cli.terminal.screen import PlainApp, err
 from yunhe.kernel.errors import InvalidInputError, NotFoundError
@@ -32,6 +32,7 @@ def login(
     address = urlsplit(url)
     if address.scheme not in {"http", "https"} or not address.hostname:
         raise InvalidInputError(f"{url!r} is not an address.", remedy="Write it like https://host:8600.")
+    refuse_clear(url)
     if ca_file is not None and not ca_file.is_file():
         raise InvalidInputError(f"{ca_file} is not a file.", remedy="Give the authority's certificate (PEM).")
     key: str = typer.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()

@@ -1,13 +1,28 @@
 """``yunhe run``: from a task to its end, telling on the way where, what next and what it cost."""
 
 import time
-from typing import Annotated
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from yunhe.entrypoints.cli.commands.jobs.planning import (
+    ParetoOption,
+    PlanOption,
+    RenderOption,
+    SaveOption,
+    read_plan,
+    refuse_tasks_beside_plan,
+    render_plan,
+    save_plan,
+    show_pareto,
+    show_together,
+)
 from yunhe.entrypoints.cli.session.connection import connected, pools_by_id
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
+from yunhe.entrypoints.cli.session.task_options import with_task_options
 from yunhe.entrypoints.cli.session.uploads import submission_of
 from yunhe.entrypoints.cli.terminal.follow import exit_code, follow, follow_all, tell_ending
 from yunhe.entrypoints.cli.terminal.screen import (
@@ -24,11 +39,12 @@ from yunhe.entrypoints.cli.terminal.screen import (
 )
 from yunhe.entrypoints.cli.views.jobs import jobs_table
 from yunhe.entrypoints.cli.views.plan import plan_page
+from yunhe.entrypoints.cli.views.plans import saved_page
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.ids import ProjectId
 from yunhe.scheduling.decision.model import Plan, Waiting
 from yunhe.scheduling.orchestration.jobs.model import Job
-from yunhe.trading.applications.model import Submission
+from yunhe.trading.applications.model import SavedPlan, Submission
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.schema import task_schema
 
@@ -36,6 +52,7 @@ app = PlainApp()
 
 
 @app.command()
+@with_task_options
 def run(  # noqa: PLR0913 - each is an option
     context: typer.Context,
     files: Annotated[
@@ -62,9 +79,14 @@ def run(  # noqa: PLR0913 - each is an option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show where it would run; start nothing.")
     ] = False,
+    pareto: ParetoOption = False,
+    save: SaveOption = None,
+    plan: PlanOption = None,
+    render: RenderOption = "",
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a task.")] = False,
     yes: YesOption = False,
     output: OutputOption = Format.TABLE,
+    fields: dict[str, Any],
 ) -> None:
     """Run a task: a YAML file, several, or one command after --.
 
@@ -75,14 +97,15 @@ def run(  # noqa: PLR0913 - each is an option
       yunhe run examples/hello.yaml
       yunhe run train.yaml --cpus 4 --env EPOCHS=3 -y
       yunhe run -- python -c 'print(6 * 7)'
-      yunhe run --image python:3.12 -- python --version
       yunhe run --detach a.yaml b.yaml
+      yunhe plan --pareto train.yaml
+      yunhe plan --save night.plan a.yaml b.yaml
+      yunhe run --plan night.plan
     """
     if schema:
         print_json(task_schema())
         return
     verbatim: list[str] = list(context.obj or ())
-    given = list(files or ())
     overrides = Overrides(
         name=name,
         cpus=cpus,
@@ -97,21 +120,53 @@ def run(  # noqa: PLR0913 - each is an option
         near=near,
         retries=retries,
         timeout=timeout,
+        fields=fields,
     )
-    tasks = tasks_from(given[: len(given) - len(verbatim)], verbatim, overrides, plan=dry_run)
-    run_tasks(
-        tasks, current_context(project), RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output)
-    )
+    given = list(files or ())[: len(files or ()) - len(verbatim)]
+    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output)
+    wishes = replace(wishes, pareto=pareto, save=save, plan=plan, render=render)
+    _serve(given, verbatim, overrides, current_context(project), wishes)
 
 
+def _serve(
+    files: list[str], command: list[str], overrides: Overrides, context: Context, wishes: "RunOptions"
+) -> None:
+    """Run tasks or a saved plan, or only plan, as the caller wishes."""
+    if wishes.plan is not None:
+        only_shown = wishes.dry_run and not wishes.render
+        refuse_tasks_beside_plan([*files, *command], overrides, dry_run=only_shown)
+        saved = read_plan(wishes.plan)
+        if not wishes.render:
+            _run_plan(saved, context, wishes)
+        else:
+            render_plan(saved, wishes.render, context, wishes.output)
+        return
+    plan_only = wishes.dry_run or wishes.pareto or bool(wishes.save is not None or wishes.render)
+    tasks = tasks_from(files, command, overrides, plan=plan_only)
+    if wishes.render:
+        render_plan(tasks, wishes.render, context, wishes.output)
+    elif wishes.save is not None:
+        save_plan(tasks, context, wishes.save, wishes.output)
+    elif wishes.pareto:
+        show_pareto(tasks, context, wishes.output)
+    elif wishes.dry_run and len(tasks) > 1 and not any(task.components for task in tasks):
+        show_together(tasks, context, wishes.output)
+    else:
+        run_tasks(tasks, context, wishes)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How the caller wants to be served."""
 
-    def __init__(self, *, detach: bool, dry_run: bool, yes: bool, output: Format) -> None:
-        self.detach = detach
-        self.dry_run = dry_run
-        self.yes = yes
-        self.output = output
+    detach: bool
+    dry_run: bool
+    yes: bool
+    output: Format
+    pareto: bool = False
+    save: Path | None = None
+    plan: Path | None = None
+    render: str = ""
 
 
 def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
@@ -128,6 +183,16 @@ def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
         submissions = [submission_of(client, ProjectId(context.project), task) for task in tasks]
         jobs = [client.submit(submissions[0])] if len(submissions) == 1 else client.submit_batch(submissions)
         _attend(client, list(jobs), wishes)
+
+
+def _run_plan(plan: SavedPlan, context: Context, wishes: RunOptions) -> None:
+    """Show a saved plan, ask, run it as it is and follow it; leaves by the exit code of what ran."""
+    with connected(context) as client:
+        if wishes.output is not Format.JSON:
+            err().print(saved_page(plan))
+            if not confirm("Run it as planned?", yes=wishes.yes):
+                raise typer.Abort
+        _attend(client, list(client.run_plan(plan)), wishes)
 
 
 def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: RunOptions) -> list[Plan]:

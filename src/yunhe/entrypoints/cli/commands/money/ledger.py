@@ -1,6 +1,5 @@
 """``yunhe ledger``: the record of what was owed, and the proof that nobody changed it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -8,11 +7,18 @@ from typing import Annotated
 import msgspec
 import typer
 
+from yunhe.entrypoints.cli.session.proofs import (
+    read_lines,
+    show_head,
+    signed_head,
+    tell_signer,
+    write_lines,
+)
 from yunhe.entrypoints.cli.terminal.screen import Format, OutputOption, PlainApp, err, print_json
 from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import show_money
 from yunhe.trading.trades.chain import verify as verify_chain
-from yunhe.trading.trades.model import LedgerLine
+from yunhe.trading.trades.model import LedgerEntry, LedgerLine, MaskedEntry
 
 app = PlainApp(no_args_is_help=True, help="The ledger: export it; verify an export without a server.")
 
@@ -33,19 +39,27 @@ def export(
     """
     from yunhe.entrypoints.cli.session.connection import connected  # noqa: PLC0415 - verify needs no client
 
-    count, last_hash = 0, ""
     with connected() as client:
-        target = sys.stdout.buffer if file is None else file.open("wb")
-        try:
-            for line in client.ledger(project=project):
-                target.write(msgspec.json.encode(line) + b"\n")
-                count, last_hash = count + 1, line.hash
-        finally:
-            target.flush()
-            if file is not None:
-                target.close()
+        last = write_lines(file, client.ledger(project=project))
     if file is not None:
+        told = [(line.seq, line.hash) for line in last if isinstance(line, LedgerEntry | MaskedEntry)]
+        count, last_hash = told[0] if told else (0, "")
         err().print(f"✓ {count} lines in {file}   check   yunhe ledger verify {file} --head {last_hash}")
+
+
+@app.command()
+def head(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to; shown else.")] = None,
+) -> None:
+    """Keep the signed head of the ledger: with it you notice, for ever, if a line of today is changed or cut off.
+
+    Examples:
+      yunhe ledger head ledger.head
+    """
+    from yunhe.entrypoints.cli.session.connection import connected  # noqa: PLC0415 - verify needs no client
+
+    with connected() as client:
+        show_head(client.chain_head("ledger"), file)
 
 
 @app.command()
@@ -53,25 +67,29 @@ def verify(
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is standard input.")],
     *,
     head: Annotated[
-        str, typer.Option(metavar="HASH", help="The hash that the last line must have: nothing was cut off.")
+        str, typer.Option(metavar="HEAD", help="A signed head in a file, or the hash of the last line.")
     ] = "",
+    key: Annotated[str, typer.Option(help="The public key that must have signed the head.")] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Check an export without any server: every line follows the one before it, says what it said, and adds up.
 
-    A chain cannot tell that lines were cut off its end. Whoever exports it sees the hash of its last line (`yunhe ledger
-    export FILE`), and --head holds the export to it.
+    A chain cannot tell that lines were cut off its end, and who owns the database could write another. A signed head (`yunhe
+    ledger head FILE`, from this platform or from anybody who kept one) holds the export to what it was; without one, the hash
+    of its last line does.
 
     Examples:
-      yunhe ledger verify ledger.ndjson
+      yunhe ledger verify ledger.ndjson --head ledger.head
       yunhe ledger verify ledger.ndjson --head 5f0c…
     """
-    verdict = verify_chain(_lines(file))
+    signed = signed_head(head, "ledger", key)
+    lines: Iterator[LedgerLine] = read_lines(file, LedgerLine, "the ledger")  # pyright: ignore[reportArgumentType]
+    verdict = verify_chain(lines, signed)
     if verdict.ok and not verdict.lines:
         verdict = msgspec.structs.replace(
             verdict, problem="it has no line; it was cut short, or nothing was owed yet"
         )
-    elif verdict.ok and head and verdict.last_hash != head.lower():
+    elif verdict.ok and head and signed is None and verdict.last_hash != head.lower():
         problem = f"it ends in {verdict.last_hash}, not in the hash given: it was cut short or is another"
         verdict = msgspec.structs.replace(verdict, problem=problem)
     if output is Format.JSON:
@@ -82,6 +100,8 @@ def verify(
         amount = show_money(verdict.amount_micros)
         err().print(f"✓ {verdict.lines} lines hold{notes}; {amount} in all")
         err().print(f"  last hash   {verdict.last_hash}")
+        if signed is not None:
+            tell_signer(signed, key)
         if not head:
             err().print("  Lines cut off the end would not show: compare the hash, or give it with --head.")
     if not verdict.ok:
@@ -89,28 +109,3 @@ def verify(
             f"The ledger does not hold: {verdict.problem}.",
             remedy="Do not trust this export; ask its owner for another and compare the hashes.",
         )
-
-
-def _lines(file: str) -> Iterator[LedgerLine]:
-    decoder: msgspec.json.Decoder[LedgerLine] = msgspec.json.Decoder(LedgerLine)
-    for number, line in enumerate(_read(file), 1):
-        try:
-            yield decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            raise InvalidInputError(
-                f"Line {number} of {file} is not a line of a ledger: {error}.",
-                remedy="Export it again; the file may be cut short or changed.",
-            ) from error
-
-
-def _read(file: str) -> Iterator[bytes]:
-    if file == "-":
-        yield from sys.stdin.buffer
-        return
-    try:
-        with Path(file).open("rb") as source:
-            yield from source
-    except OSError as error:
-        raise InvalidInputError(
-            f"{file} cannot be read: {error.strerror}.", remedy="Write one with `yunhe ledger export FILE`."
-        ) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from yunhe import __version__
 from yunhe.control.pools.model import PoolState
@@ -52,8 +52,8 @@ def doctor(*, output: OutputOption = Format.TABLE) -> None:
     for finding in _findings():
         findings.append(finding)
         if output is Format.TABLE:
-            mark = "[green]✓[/green]" if finding.ok else "[red]✗[/red]"
-            out().print(f" {mark} {finding.check:<9} {escape(finding.detail)}")
+            mark = ("✓", "green") if finding.ok else ("✗", "red")
+            out().print(Text.assemble(" ", mark, f" {finding.check:<9} {finding.detail}"))
             if not finding.ok:
                 out().print(f"             → {finding.remedy}")
     if output is Format.JSON:

@@ -1,13 +1,17 @@
 """``yunhe serve``: a server process in the foreground."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from yunhe.entrypoints.cli.terminal.screen import LogLevelOption, PlainApp
-from yunhe.kernel.units import MIB
+from yunhe.entrypoints.cli.terminal.screen import LogLevelOption, PlainApp, refuse_visible_password
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
+from yunhe.kernel.units import MIB, parse_duration_s
+from yunhe.runtime.limits import read_settings_file
 from yunhe.runtime.settings import (
+    DEFAULT_AUDIT_DAYS,
     DEFAULT_PORT,
     DEFAULT_RESERVE_MIB,
     LogLevel,
@@ -15,12 +19,22 @@ from yunhe.runtime.settings import (
     Settings,
     default_home,
 )
+from yunhe.scheduling.perception.model import FactBounds
+from yunhe.storage.private_files import private_home
 
 app = PlainApp()
+AuditDaysOption = Annotated[
+    int, typer.Option(envvar="YUNHE_AUDIT_RETENTION_DAYS", min=1, help="How long audit lines are kept.")
+]
+HeadWebhookOption = Annotated[
+    str,
+    typer.Option(envvar="YUNHE_HEAD_WEBHOOK", help="Post signed heads of ledger and audit log there."),
+]
 
 
 @app.command()
 def serve(  # noqa: PLR0913 - each is an option
+    context: typer.Context,
     *,
     role: Annotated[
         ProcessRole, typer.Option(help="all, api (answers) or worker (drives pools).")
@@ -44,6 +58,22 @@ def serve(  # noqa: PLR0913 - each is an option
             help="Room on SQLite's disk that new jobs must leave to those that have begun.",
         ),
     ] = DEFAULT_RESERVE_MIB,
+    fact_age: Annotated[
+        str,
+        typer.Option(
+            envvar="YUNHE_FACT_AGE",
+            help="From which age on decisions do not use what a pool reports or measures.",
+        ),
+    ] = "60s",
+    feed_age: Annotated[
+        str,
+        typer.Option(envvar="YUNHE_FEED_AGE", help="The same for a feed; it is read four times as often."),
+    ] = "1h",
+    told_age: Annotated[
+        str, typer.Option(envvar="YUNHE_TOLD_AGE", help="The same for what an operator told of a pool.")
+    ] = "365d",
+    audit_retention_days: AuditDaysOption = DEFAULT_AUDIT_DAYS,
+    head_webhook: HeadWebhookOption = "",
     log_level: LogLevelOption = LogLevel.INFO,
     log_stderr: Annotated[bool, typer.Option(help="Log to standard error too, not only to the file.")] = True,
 ) -> None:
@@ -56,11 +86,17 @@ def serve(  # noqa: PLR0913 - each is an option
       yunhe serve --role api --database postgresql://yunhe@db/yunhe
       yunhe serve --host 0.0.0.0 --tls-certificate cert.pem --tls-key key.pem
     """
+    refuse_visible_password(context)
+    os.environ.pop("YUNHE_DATABASE", None)  # it may hold a password, and agents inherit the environment
     from yunhe.entrypoints.api.serve import serve as serve_api  # noqa: PLC0415 - heavy, and only this command's
 
+    at = private_home((home or default_home()).resolve())
+    said = read_settings_file(at)
     serve_api(
         Settings(
-            home=(home or default_home()).resolve(),
+            home=at,
+            limits=said.limits,
+            retention=said.retention,
             database_url=database,
             role=role,
             host=host,
@@ -68,7 +104,27 @@ def serve(  # noqa: PLR0913 - each is an option
             tls_certificate=tls_certificate,
             tls_key=tls_key,
             reserve_bytes=reserve_mib * MIB,
+            audit_retention_s=audit_retention_days * 86400.0,
+            head_webhook=head_webhook,
+            fact_bounds=_bounds(fact_age, feed_age, told_age),
             log_level=log_level,
             log_stderr=log_stderr,
         )
     )
+
+
+def _bounds(fact_age: str, feed_age: str, told_age: str) -> FactBounds:
+    return FactBounds(
+        look_s=_seconds("--fact-age", fact_age),
+        feed_s=_seconds("--feed-age", feed_age),
+        told_s=_seconds("--told-age", told_age),
+    )
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            "The server was not started.", fields=(FieldProblem(option, str(error), text),)
+        ) from None

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.text import Text
 
 from yunhe.control.pools.model import Check, Pool, PoolSpec, PoolState
 from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
@@ -12,7 +13,15 @@ from yunhe.entrypoints.cli.session import daemon
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import LOCAL, Context, load_config, save_config
 from yunhe.entrypoints.cli.terminal.follow import exit_code, final_cost, follow
-from yunhe.entrypoints.cli.terminal.screen import LogLevelOption, PlainApp, amount, err, hints, spinner
+from yunhe.entrypoints.cli.terminal.screen import (
+    LogLevelOption,
+    PlainApp,
+    amount,
+    err,
+    hints,
+    refuse_visible_password,
+    spinner,
+)
 from yunhe.entrypoints.cli.views.jobs import cost_text, used_text
 from yunhe.entrypoints.cli.views.pools import total
 from yunhe.entrypoints.client import Client
@@ -36,6 +45,7 @@ SAMPLE = Task(
 
 @app.command()
 def up(
+    context: typer.Context,
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen on loopback.")] = DEFAULT_PORT,
     database: Annotated[str, typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; else SQLite.")] = "",
@@ -53,17 +63,16 @@ def up(
       yunhe up
       yunhe up --port 8700 --no-sample
     """
+    refuse_visible_password(context)
     home = default_home().resolve()
     server = daemon.running(home)
     if server is None:
         with spinner("starting the server"):
-            more = ["--log-level", log_level, *(["--database", database] if database else [])]
-            server = daemon.start(home, "127.0.0.1", port, more)
+            server = daemon.start(home, port, ["--log-level", log_level], database=database)
     elif not daemon.answers(server.url):
         with spinner("waiting for the server"):
             daemon.await_ready(server, home)
-    context = _kept_key(home, server.url)
-    with connected(context) as client:
+    with connected(_kept_key(home, server.url)) as client:
         pool = _ensure_pool(client, {"root": agent_root} if agent_root else {})
         _tell(server.url, pool)
         if sample:
@@ -112,7 +121,8 @@ def _first_key(home: Path) -> str:
 
 def _ensure_pool(client: Client, options: dict[str, str]) -> Pool:
     """Return this machine as a pool, ready."""
-    spec = PoolSpec(name=POOL, kind="local", options=options, prices=parse_prices(NOTIONAL_PRICES))
+    shared = {"forwarding": "off", **options}  # one's own tasks reach what one runs on this machine
+    spec = PoolSpec(name=POOL, kind="local", options=shared, prices=parse_prices(NOTIONAL_PRICES))
     known = next((pool for pool in client.pools() if pool.spec.name == POOL), None)
     if known is not None and known.state is PoolState.READY:
         return known
@@ -135,7 +145,7 @@ def _ensure_pool(client: Client, options: dict[str, str]) -> Pool:
 
 def _tell(url: str, pool: Pool) -> None:
     console = err()
-    console.print(f"[bold]Yunhe is up.[/bold]   API {url}/docs")
+    console.print(Text.assemble(("Yunhe is up.", "bold"), f"   API {url}/docs"))
     console.print(
         f"  pool  {pool.spec.name}   {amount(total(pool))}   {pool.limits or pool.engine}   {pool.standing}"
     )

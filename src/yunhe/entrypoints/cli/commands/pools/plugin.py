@@ -20,9 +20,11 @@ from yunhe.entrypoints.cli.terminal.screen import (
     confirm,
     err,
     hints,
+    local_time,
     out,
     print_json,
     spinner,
+    table,
 )
 from yunhe.entrypoints.cli.views.plugins import plugin_page, plugins_table
 from yunhe.entrypoints.cli.views.pools import check_line
@@ -100,12 +102,52 @@ def show(name: NameArgument, *, output: OutputOption = Format.TABLE) -> None:
 def add(folder: FolderArgument, *, output: OutputOption = Format.TABLE) -> None:
     """Let the platform start a plugin and keep it running; its kind can be used at once.
 
+    Its folder is one that an admin allowed. It runs as a user of its own, within limits.
+
     Examples:
       yunhe plugin add ./torque
       yunhe plugin add /opt/plugins/torque --output json
     """
     with connected() as client:
         _tell(client.add_plugin(str(folder.absolute())), output)
+
+
+@app.command()
+def allow(folder: FolderArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Let operators start plugins from a folder of the server's machine and those below it. For admins.
+
+    The folder must belong to root or the server's user, and nobody else may write to it.
+
+    Examples:
+      yunhe plugin allow /opt/plugins
+    """
+    with connected() as client:
+        allowed = client.allow_plugins(str(folder.absolute()))
+    if output is Format.JSON:
+        print_json(allowed)
+    else:
+        err().print(f"✓ plugins may be started from {allowed.directory}")
+
+
+@app.command()
+def disallow(folder: FolderArgument) -> None:
+    """Let no plugin be started from a folder any more; those that run go on until they end."""
+    with connected() as client:
+        client.disallow_plugins(str(folder.absolute()))
+    err().print(f"✓ plugins are not started from {folder.absolute()}")
+
+
+@app.command()
+def folders(*, output: OutputOption = Format.TABLE) -> None:
+    """List the folders of the server's machine that plugins may be started from."""
+    with connected() as client:
+        allowed = client.plugin_folders()
+    if output is Format.JSON:
+        print_json(allowed)
+        return
+    now = time.time()
+    rows = [[one.directory, local_time(one.allowed_at, now=now), one.allowed_by] for one in allowed]
+    out().print(table(["FOLDER", "ALLOWED", "BY"], rows, flexible=(0,)))
 
 
 @app.command()

@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from yunhe.control.pools.model import Check, Pool, PoolSpec, PoolState
+from yunhe.control.pools.model import Check, FactChanges, Pool, PoolSpec, PoolState
+from yunhe.entrypoints.cli.commands.pools.facts import (
+    CarbonOption,
+    EnergyPriceOption,
+    LabelOption,
+    PlaceOption,
+    PueOption,
+    ReliabilityOption,
+    SiteOption,
+    SpeedOption,
+    TaintOption,
+    UnsetOption,
+    WaitOption,
+    WattsOption,
+    changes_of,
+)
 from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.terminal.screen import (
@@ -23,6 +38,7 @@ from yunhe.entrypoints.cli.terminal.screen import (
     print_json,
     spinner,
 )
+from yunhe.entrypoints.cli.views.facts import facts_table
 from yunhe.entrypoints.cli.views.plugins import kinds_table
 from yunhe.entrypoints.cli.views.pool import pool_page
 from yunhe.entrypoints.cli.views.pools import (
@@ -35,9 +51,10 @@ from yunhe.entrypoints.cli.views.pools import (
 )
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, PoolUnreachableError
 from yunhe.kernel.ids import ProjectId
-from yunhe.kernel.places import Place, parse_place
 
-app = PlainApp(no_args_is_help=True, help="Add, list, show, check, price, cordon, drain and remove pools.")
+app = PlainApp(
+    no_args_is_help=True, help="Add, list, show, check, describe, price, cordon, drain and remove pools."
+)
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
 PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -49,12 +66,22 @@ def add(  # noqa: PLR0913 - each is an option
     target: Annotated[str, typer.Argument(metavar="[TARGET]", help="Where it is; for ssh: user@host.")] = "",
     *,
     name: Annotated[str, typer.Option(help="What to call it; the host's name when not said.")] = "",
-    place: Annotated[str, typer.Option(help="cn-north, cn-north/edge or cn-north/edge@39.9,116.4.")] = "",
+    place: PlaceOption = "",
     price: PriceOption = "",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="For ssh: the port.")] = None,
     identity: Annotated[str, typer.Option(help="For ssh: the key file on the server.")] = "",
     option: Annotated[list[str] | None, typer.Option(help="NAME=value the kind understands.")] = None,
     only_project: Annotated[str, typer.Option(help="Serve this project alone.")] = "",
+    speed: SpeedOption = None,
+    watts: WattsOption = "",
+    pue: PueOption = None,
+    energy_price: EnergyPriceOption = None,
+    carbon: CarbonOption = "",
+    reliability: ReliabilityOption = None,
+    wait: WaitOption = "",
+    site: SiteOption = "",
+    label: LabelOption = None,
+    taint: TaintOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Add a pool: check step by step that it can serve, then take it in; nothing is kept of one that cannot.
@@ -66,14 +93,28 @@ def add(  # noqa: PLR0913 - each is an option
       yunhe pool add ssh edge-07 --place cn-east/edge@31.2,121.5
       yunhe pool add local --name spare --option cpus=1
     """
+    facts = changes_of(
+        place=place,
+        speed=speed,
+        watts=watts,
+        pue=pue,
+        energy_price=energy_price,
+        carbon=carbon,
+        reliability=reliability,
+        wait=wait,
+        site=site,
+        label=label,
+        taint=taint,
+    )
     spec = PoolSpec(
         name=_named(name, kind, target),
         kind=kind,
         target=target,
         options=_options(port, identity, option or []),
-        place=_placed(place),
+        place=facts.place,
         prices=parse_prices(price) if price else None,
         only_project=ProjectId(only_project) if only_project else None,
+        facts=facts,
     )
     with connected() as client:
         _tell(client.add_pool(spec), spec.name, output)
@@ -101,17 +142,6 @@ def _options(port: int | None, identity: str, more: list[str]) -> dict[str, str]
             )
         options[word] = value
     return options
-
-
-def _placed(text: str) -> Place | None:
-    if not text:
-        return None
-    try:
-        return parse_place(text)
-    except ValueError as error:
-        raise InvalidInputError(
-            "The pool was not added.", fields=(FieldProblem("--place", str(error), text),)
-        ) from None
 
 
 def _tell(steps: Iterable[Check | Pool], name: str, output: Format) -> None:
@@ -187,17 +217,66 @@ def ls(*, output: OutputOption = Format.TABLE) -> None:
 
 @app.command()
 def show(pool: PoolArgument, *, output: OutputOption = Format.TABLE) -> None:
-    """Show one pool: account, quotas, sizes, prices, and what its engine can do and why not."""
+    """Show one pool: account, quotas, sizes, prices, what is known of it, and what its engine can do and why not."""
     with connected() as client:
-        found = client.pool(pool)
+        found, known = client.pool(pool), client.pool_facts(pool)
         try:
             prices = client.prices(pool)
         except NotFoundError:
             prices = None
     if output is Format.JSON:
-        print_json({"pool": found, "prices": prices})
+        print_json({"pool": found, "prices": prices, "facts": known.facts})
     else:
-        out().print(pool_page(found, prices))
+        out().print(pool_page(found, prices, known))
+
+
+@app.command("set")
+def set_facts(  # noqa: PLR0913 - each is an option
+    pool: PoolArgument,
+    *,
+    place: PlaceOption = "",
+    speed: SpeedOption = None,
+    watts: WattsOption = "",
+    pue: PueOption = None,
+    energy_price: EnergyPriceOption = None,
+    carbon: CarbonOption = "",
+    reliability: ReliabilityOption = None,
+    wait: WaitOption = "",
+    site: SiteOption = "",
+    label: LabelOption = None,
+    taint: TaintOption = None,
+    unset: UnsetOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say what is so of a pool, for decisions to weigh; what is not said stays as it is.
+
+    Examples:
+      yunhe pool set lab --speed 1.4 --watts 60..250 --carbon 420 --reliability 0.9995
+      yunhe pool set lab --carbon hours.csv --label disk=ssd --label rack=b
+      yunhe pool set lab --unset speed --unset labels.rack
+    """
+    changes = changes_of(
+        place=place,
+        speed=speed,
+        watts=watts,
+        pue=pue,
+        energy_price=energy_price,
+        carbon=carbon,
+        reliability=reliability,
+        wait=wait,
+        site=site,
+        label=label,
+        taint=taint,
+        unset=unset,
+    )
+    if changes == FactChanges():
+        raise InvalidInputError("Nothing was said of the pool.", remedy="See yunhe pool set --help.")
+    with connected() as client:
+        known = client.set_pool_facts(pool, changes)
+    if output is Format.JSON:
+        print_json(known)
+    else:
+        out().print(facts_table(known))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Table of applications: which answer an idempotency key has had."""
+"""Which jobs an idempotency key stands for; written in the transaction that makes the jobs."""
 
 import msgspec
 import sqlalchemy as sa
@@ -6,6 +6,7 @@ from sqlalchemy.engine import Connection
 
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import JobId
+from yunhe.scheduling.orchestration.jobs.model import SubmissionKey
 from yunhe.storage.database import insert_if_missing, json_column, metadata
 
 SUBMISSIONS = sa.Table(
@@ -19,32 +20,29 @@ SUBMISSIONS = sa.Table(
 )
 
 
-def first_answer(
-    connection: Connection, user_id: str, key: str, body_digest: str, answer: tuple[list[JobId], float]
-) -> list[JobId]:
-    """Return the job IDs this key stands for: *answer* the first time, what was kept every other time."""
-    job_ids, now = answer
-    insert_if_missing(
+def first_answer(connection: Connection, key: SubmissionKey, job_ids: list[JobId], now: float) -> list[JobId]:
+    """Return the job IDs that *key* stands for: *job_ids* the first time, what was kept every other time."""
+    is_first = insert_if_missing(
         connection,
         SUBMISSIONS,
-        user_id=user_id,
-        key=key,
-        body_digest=body_digest,
+        user_id=key.user_id,
+        key=key.key,
+        body_digest=key.body_digest,
         job_ids=msgspec.json.encode(job_ids),
         at=now,
     )
-    return kept_answer(connection, user_id, key, body_digest)
+    return job_ids if is_first else kept_answer(connection, key)
 
 
-def kept_answer(connection: Connection, user_id: str, key: str, body_digest: str) -> list[JobId]:
-    """Return the job IDs this key stands for, none if it is new; refuse it if it stood for another body."""
-    mine = (SUBMISSIONS.c.user_id == user_id) & (SUBMISSIONS.c.key == key)
+def kept_answer(connection: Connection, key: SubmissionKey) -> list[JobId]:
+    """Return the job IDs that *key* stands for, none if it is new; refuse it if it stood for another body."""
+    mine = (SUBMISSIONS.c.user_id == key.user_id) & (SUBMISSIONS.c.key == key.key)
     row = connection.execute(sa.select(SUBMISSIONS).where(mine)).first()
     if row is None:
         return []
-    if row.body_digest != body_digest:
+    if row.body_digest != key.body_digest:
         raise ConflictError(
-            f"The idempotency key {key!r} was used for a different submission.",
+            f"The idempotency key {key.key!r} was used for a different submission.",
             remedy="Use a new key for a new submission; repeat the same body to repeat a call.",
         )
     return msgspec.json.decode(row.job_ids, type=list[JobId])

@@ -1,0 +1,1 @@
+"""Fuzzing of what comes from outside: archives and the frames of agents."""

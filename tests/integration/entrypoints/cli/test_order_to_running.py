@@ -1,0 +1,74 @@
+"""How long an order takes to run, unattended: told of each job, and as a distribution."""
+
+import json
+import re
+import time
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from integration.control.plugins.processes import until
+from integration.entrypoints.cli.conftest import Platform
+from yunhe.entrypoints.cli.session.context import Config
+
+UNATTENDED_S = 300.0
+JOBS = 6
+TASK = """
+name: order
+resources: {cpus: 1, memory: 64MB}
+run: |
+  date +%s.%N
+  sleep 2
+"""
+
+
+def distribution(platform: Platform) -> tuple[int, int]:
+    """Return how many jobs have come to run, and how many of them within five minutes."""
+    config = msgspec.json.decode((platform.admin.home / "config.json").read_bytes(), type=Config)
+    key = {"Authorization": f"Bearer {config.context().key}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{platform.url}/metrics", headers=key)) as answer:
+        text = answer.read().decode()
+    name = "yunhe_job_order_to_running_seconds"
+    count = re.search(rf"^{name}_count ([\d.e+]+)$", text, re.MULTILINE)
+    within = re.search(rf'^{name}_bucket{{le="300.0"}} ([\d.e+]+)$', text, re.MULTILINE)
+    return (int(float(count[1])), int(float(within[1]))) if count and within else (0, 0)
+
+
+ROW = {
+    "file": "src/yunhe/scheduling/orchestration/jobs/store.py",
+    "old": "round(min(ran) - row.submitted_at, 3)",
+    "new": "round((row.ended_at or min(ran)) - row.submitted_at, 3)",
+}
+
+
+@pytest.mark.feature("S11", **ROW)
+@pytest.mark.feature("N16", **ROW)
+def test_each_order_tells_how_long_it_took_to_run_and_all_are_in_the_distribution(
+    platform: Platform, tmp_path: Path
+) -> None:
+    admin = platform.admin
+    (tmp_path / "order.yaml").write_text(TASK)
+    before = distribution(platform)
+    ordered: dict[str, float] = {}
+    for _ in range(JOBS):
+        now = time.time()
+        done = admin.inside("run", "-y", "-d", "--output", "json", tmp_path / "order.yaml")
+        assert done.returncode == 0, done.stderr
+        ordered[json.loads(done.stdout)["id"]] = now
+
+    def told() -> dict[str, float | None]:
+        shown = json.loads(admin.inside("ps", "--all", "--output", "json").stdout)
+        return {job["id"]: job.get("order_to_running_s") for job in shown if job["id"] in ordered}
+
+    until(lambda: all(told().values()), within_s=90)
+    for job_id, seconds in told().items():
+        began = float(admin.inside("logs", job_id).stdout.split()[0])
+        assert seconds is not None
+        assert seconds < UNATTENDED_S
+        assert abs(seconds - (began - ordered[job_id])) < 1.5, "as a clock beside it says"
+    assert max(filter(None, told().values())) > 1.9, "some had to wait for room"
+    after = distribution(platform)
+    assert after[0] - before[0] == JOBS
+    assert after[1] - before[1] == JOBS
