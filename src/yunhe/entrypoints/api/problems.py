@@ -28,7 +28,9 @@ from yunhe.kernel.validation import brief_text, most
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
-MOST_OF_A_PROBLEM = 8_000
+MOST_OF_A_DETAIL = 2_000
+"""Characters."""
+MOST_OF_A_REMEDY = 8_000
 """Characters; a remedy may be a manifest to apply."""
 
 
@@ -39,8 +41,8 @@ def problem_of(error: YunheError, request_id: str = "", status: int | None = Non
         title=error.code.replace("-", " ").capitalize(),
         status=status or error.status,
         code=error.code,
-        detail=brief_text(error.problem, MOST_OF_A_PROBLEM),
-        remedy=brief_text(error.remedy, MOST_OF_A_PROBLEM),
+        detail=brief_text(error.problem, MOST_OF_A_DETAIL),
+        remedy=brief_text(error.remedy, MOST_OF_A_REMEDY),
         fields=most(error.fields),
         retryable=error.retryable,
         request_id=request_id,

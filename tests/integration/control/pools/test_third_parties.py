@@ -2,7 +2,10 @@
 
 import json
 import os
+import socket
+import threading
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.drives("sshd")
 LIGHT_MIB = 32
 """What the agent of an edge box may hold of its memory."""
 PERIODS = 3
+STEADY_BYTES_PER_S = 8_000_000
 
 
 @pytest.fixture(scope="module")
@@ -207,17 +211,31 @@ def test_cpu_memory_and_throughput_are_sampled_each_period_with_their_age(
     )
     until(lambda: figures(shell, "live")["memory_free_mib"][0] < before["memory_free_mib"][0] - 250)
     until(lambda: figures(shell, "live")["cpu_used_millis"][0] > 700)
-    parcel = tmp_path / "parcel"
-    parcel.mkdir()
-    (parcel / "noise").write_bytes(os.urandom(24 * 2**20))
-    (tmp_path / "carry.yaml").write_text(f"workdir: {parcel}\nresources: {{cpus: 0.1}}\nrun: wc -c noise\n")
-    carried = json.loads(
-        ok(shell, "run", "-y", "-d", "--pool", "live", "--output", "json", tmp_path / "carry.yaml")
-    )
-    until(lambda: figures(shell, "live")["received_bytes_per_s"][0] > 4 * 2**20)
-    for name in (carried["id"], job["id"]):
-        shell.inside("stop", "-y", name)
+    with _steady_traffic(server.target("root").destination.partition("@")[2]):
+        until(lambda: figures(shell, "live")["received_bytes_per_s"][0] > STEADY_BYTES_PER_S / 2)
+    until(lambda: figures(shell, "live")["received_bytes_per_s"][0] < STEADY_BYTES_PER_S / 10)
+    shell.inside("stop", "-y", job["id"])
     ok(shell, "pool", "rm", "-y", "--force", "live")
+
+
+@contextmanager
+def _steady_traffic(address: str) -> Generator[None]:
+    """Send datagrams to *address* that nobody reads, until the block ends."""
+    over = threading.Event()
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+            while not over.wait(0.05):
+                for _ in range(STEADY_BYTES_PER_S // 20 // 50_000):
+                    sending.sendto(bytes(50_000), (address, 9))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10)
 
 
 BURN = """
