@@ -60,7 +60,9 @@ class GroupV1:
         """Return the living members."""
         try:
             return [int(pid) for pid in _read(f"{self._paths['freezer']}/cgroup.procs").split()]
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):  # removed before, or while it was read
+                raise
             return []
 
     def kill(self) -> None:

@@ -49,7 +49,9 @@ class GroupV2:
         """Return the living members."""
         try:
             return [int(pid) for pid in self._read("cgroup.procs").split()]
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):  # removed before, or while it was read
+                raise
             return []
 
     def kill(self) -> None:

@@ -35,7 +35,9 @@ def state_of(settings: Settings) -> dict[str, object]:
     finally:
         database.close()
     rows["files"] = sorted(
-        str(path) for path in settings.home.rglob("*") if not path.name.startswith("yunhe.db")
+        str(path)
+        for path in settings.home.rglob("*")
+        if not path.name.startswith(("yunhe.db", "audit.head", "ledger.head"))  # published behind the answer
     )
     return rows
 
