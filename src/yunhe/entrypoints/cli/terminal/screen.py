@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -39,6 +40,10 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="table, or 
 ProjectOption = Annotated[str, typer.Option("--project", "-p", help="Another project than the one in use.")]
 LogLevelOption = Annotated[
     LogLevel, typer.Option(envvar="YUNHE_LOG_LEVEL", help="From which level on the server logs.")
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where the platform's data lives; ~/.yunhe when not said."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 JobArgument = Annotated[
