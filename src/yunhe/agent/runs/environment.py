@@ -13,7 +13,8 @@ def environment_of(run: Run, order: dict[str, Any], secrets: dict[str, str]) -> 
     """Return the variables a task of *order* sees."""
     resources = order.get("resources", {})
     return {
-        "PATH": PATH,
+        "PATH": f"{run.work}/.local/bin:{PATH}",  # where pip puts the programs of what a task installs
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",  # it cannot: the system is read-only, the task's home is its own
         "HOME": run.work,
         "USER": "task",
         "LOGNAME": "task",
