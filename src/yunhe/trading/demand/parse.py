@@ -32,11 +32,12 @@ from yunhe.trading.demand.reader import (
     Document,
     Reader,
     Readers,
+    read_documents,
     read_yaml,
 )
 from yunhe.trading.demand.resource_fields import resources
 
-__all__ = ["Document", "not_runnable", "parse_task", "parse_yaml", "read_yaml"]
+__all__ = ["Document", "not_runnable", "parse_task", "parse_yaml", "read_documents", "read_yaml"]
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 IMAGE = re.compile(r"[A-Za-z0-9](?!.*//)[A-Za-z0-9./:@_-]{0,999}")

@@ -116,6 +116,7 @@ CASES: dict[str, Case] = {
     "resources.any_of.differs": Case("resources.any_of, ordered", "image_id, ports … of one alternative", _P, "differs between alternatives, and a task has one: say it once, beside any_of"),
     "resources._": Case("resources._…", "any", _P, "is SkyPilot's own record: leave it out"),
     "service": Case("service", "replicas, or replica_policy.min_replicas", _P, "is read: {value} equal servers, each on a node of its own; to run it, start the server in run and set a timeout"),
+    "service.gang": Case("service", "beside num_nodes", _P, "is read: {value} equal servers of several nodes each; the nodes of one are planned; to run it, submit one task per node"),
     "service.replicas": Case("service.replicas", "a number", _P, "is how many replicas are planned"),
     "service.replica_policy": Case("service.replica_policy", "{min_replicas, max_replicas, target_qps_per_replica, …}", _P, "{value} is planned for, and its part in scaling is read with the service"),
     "service.other": Case("service.readiness_probe, load_balancing_policy, load_balancer, tls, ports", "any", _P, _SERVICE),

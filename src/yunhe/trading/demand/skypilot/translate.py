@@ -102,6 +102,10 @@ class _Reading:
         if document.get("run") is None and has_setup:
             self.notes.say("run.missing", "run", "")
             self.out["run"] = "true"
+        if "service" in self.out and self.out.get("num_nodes", 1) != 1:
+            service = cast("Document", self.out.pop("service"))
+            self.notes.notes = [note for note in self.notes.notes if note.field != "service"]
+            self.notes.say("service.gang", "service", f"{service['replicas']}")
         if self.clone:
             self.out["setup"] = self.clone + str(self.out.get("setup", ""))
         return self.out
