@@ -81,7 +81,7 @@ def tasks_from(
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         raise InvalidInputError(
             f"{subject} {'have' if several else 'has'} {count}; nothing was submitted.",
-            remedy="Every field is described by `yunhe run --schema` and in docs/reference/task.md; SkyPilot's in docs/reference/skypilot.md.",
+            remedy="Every field is described by `yunhe run --schema` and in docs/reference/task.md.",
             fields=tuple(problems),
         )
     return tasks

@@ -165,7 +165,7 @@ def _asking(
 
 
 def _amount(column: int, free: int) -> str:
-    text = f"{show_cpu(free)} cores" if column == 0 else show_memory(free)
+    text = f"{show_cpu(free)} core{'s' * (free != 1000)}" if column == 0 else show_memory(free)
     return text + ("", " of memory", " of disk")[column]
 
 

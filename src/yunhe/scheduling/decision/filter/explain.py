@@ -94,7 +94,8 @@ def short_of(cycle: Cycle, ask: Resources, row: int) -> list[str]:
     cpu, memory, disk, _ = (int(value) for value in cycle.room.free[row])
     short: list[str] = []
     if cpu < ask.cpu_millis:
-        short.append(f"{show_cpu(ask.cpu_millis)} cores asked, {show_cpu(max(cpu, 0))} free")
+        cores = f"core{'s' * (ask.cpu_millis != 1000)}"
+        short.append(f"{show_cpu(ask.cpu_millis)} {cores} asked, {show_cpu(max(cpu, 0))} free")
     if memory < ask.memory_mib:
         short.append(f"{show_memory(ask.memory_mib)} asked, {show_memory(max(memory, 0))} free")
     if disk < ask.disk_mib:
