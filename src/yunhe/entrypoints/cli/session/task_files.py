@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -117,24 +117,19 @@ def _still_held(held: Document, overrides: Overrides) -> Document:
 
 def _with_missing_sources(given: GivenTask) -> GivenTask:
     """Return a task that is only planned, with what is not here to be sent held back."""
-    task, missing = given.task, dict[str, str]()
-    for problem in missing_sources(task):
-        missing[problem.field] = CASES[f"{problem.field.partition('.')[0]}.missing"].says
+    missing = {
+        problem.field: f"{problem.field.partition('.')[0]}.missing" for problem in missing_sources(given.task)
+    }
     if not missing:
         return given
     notes = [
-        FieldNote(
-            field=note.field,
-            value=note.value,
-            effect=CASES["workdir.missing"].effect,
-            says=missing[note.field],
-        )
-        if note.field in missing
+        replace(note, effect=CASES[case].effect, says=CASES[case].says, case=case)
+        if (case := missing.get(note.field))
         else note
         for note in given.notes
     ]
-    held = {**task.planned_only, **missing}
-    return GivenTask(msgspec.structs.replace(task, planned_only=held), tuple(notes))
+    held = {**given.task.planned_only, **{field: CASES[case].says for field, case in missing.items()}}
+    return GivenTask(msgspec.structs.replace(given.task, planned_only=held), tuple(notes))
 
 
 def _placed_in(where: str, problem: FieldProblem) -> FieldProblem:
@@ -212,9 +207,16 @@ def _accelerators(document: Document, gpus: str) -> str:
     kind = next(iter(_mapping(said)), "") if isinstance(said, dict) else str(said or "").partition(":")[0]
     if not kind:
         raise InvalidInputError(
-            f"--gpus {gpus} says how many and not of which kind, and the file names no one kind.",
+            "It is not said which kind of accelerator.",
             remedy=f"Name it: --gpus A100:{gpus}. `yunhe pool show POOL` lists what a pool has.",
-            fields=(FieldProblem("--gpus", "needs a kind", gpus, f"A100:{gpus}"),),
+            fields=(
+                FieldProblem(
+                    "--gpus",
+                    "says how many and not of which kind, and the file names no one kind",
+                    gpus,
+                    f"A100:{gpus}",
+                ),
+            ),
         )
     return f"{kind}:{gpus}"
 

@@ -21,6 +21,8 @@ class FieldNote:
     value: str
     effect: Effect
     says: str
+    case: str = ""
+    """Which row of the table; empty where it is a field of ours."""
 
 
 @dataclass
@@ -40,16 +42,18 @@ class FieldNotes:
             return
         if row.effect is Effect.PLANNED:
             self.planned_only[path] = says
-        self.notes.append(FieldNote(field=path, value=shown(value), effect=row.effect, says=says))
+        self.notes.append(FieldNote(field=path, value=shown(value), effect=row.effect, says=says, case=case))
 
     def tell(self, case: str, path: str, value: object, **words: object) -> None:
         """Note a part of a field that is held back as a whole already."""
         says = CASES[case].says.format(**{"value": value, **words})
-        self.notes.append(FieldNote(field=path, value=shown(value), effect=CASES[case].effect, says=says))
+        self.notes.append(
+            FieldNote(field=path, value=shown(value), effect=CASES[case].effect, says=says, case=case)
+        )
 
     def refuse(self, path: str, problem: str, value: object = None) -> None:
         """Note what cannot be read."""
-        self.problems.append(FieldProblem(path, problem, "" if value is None else shown(value)))
+        self.problems.append(FieldProblem(path, problem, None if value is None else shown(value)))
 
     def mapping(self, path: str, value: object, known: tuple[str, ...] = ()) -> Document:
         """Return a mapping whose keys are text and, where that is said, *known*; else note it."""

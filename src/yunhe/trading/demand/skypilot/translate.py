@@ -106,9 +106,32 @@ class _Reading:
             service = cast("Document", self.out.pop("service"))
             self.notes.notes = [note for note in self.notes.notes if note.field != "service"]
             self.notes.say("service.gang", "service", f"{service['replicas']}")
-        if self.clone:
-            self.out["setup"] = self.clone + str(self.out.get("setup", ""))
+        scripts = f"{self.out.get('setup', '')}\n{self.out.get('run', '')}"
+        if "SKYPILOT_" in scripts:
+            self._as_one_node()
+        first = self.clone
+        if "sky_workdir" in scripts:
+            self.notes.say("sky_workdir", "run, setup", "~/sky_workdir")
+            first += "[ -e ~/sky_workdir ] || ln -s . ~/sky_workdir\n"
+        if first:
+            self.out["setup"] = first + str(self.out.get("setup", ""))
         return self.out
+
+    def _as_one_node(self) -> None:
+        """Set the variables by which a script knows its cluster."""
+        resources = cast("Document", self.out.get("resources", {}))
+        asked = (
+            str(resources.get("accelerators") or "") if isinstance(resources.get("accelerators"), str) else ""
+        )
+        count = (asked.partition(":")[2].rstrip("+") or "1") if asked else "0"
+        known = {
+            "SKYPILOT_NODE_RANK": "0",
+            "SKYPILOT_NUM_NODES": "1",
+            "SKYPILOT_NODE_IPS": "127.0.0.1",
+            "SKYPILOT_NUM_GPUS_PER_NODE": count,
+        }
+        self.notes.say("variables", "run, setup", "$SKYPILOT_…")
+        self.out["envs"] = {**known, **cast("Document", self.out.get("envs", {}))}
 
     def script(self, field: str, value: object) -> None:
         """Keep a script."""
