@@ -41,8 +41,8 @@ def _amounts(demand: Demand, index: int, match: "re.Match[str]") -> Demand:
     one = demand.alternatives[index]
     amount, devices, up_to = one.resources, list(one.resources.accelerators), one.up_to
     for part in match[1].removesuffix(" each").split(" and "):
-        if part.endswith(" cores"):
-            amount = change(amount, cpu_millis=parse_cpu_millis(part.removesuffix(" cores")))
+        if part.endswith((" core", " cores")):
+            amount = change(amount, cpu_millis=parse_cpu_millis(part.partition(" core")[0]))
         elif part.endswith(" of memory"):
             amount = change(amount, memory_mib=parse_memory_mib(part.removesuffix(" of memory")))
         elif part.endswith(" of disk"):
@@ -99,7 +99,7 @@ def _own(demand: Demand) -> Demand:
     return change(demand, spread=None, affinity=kept)
 
 
-_AMOUNT = r"[\d.]+ (?:cores|[MGT]iB of (?:memory|disk)|× \S+(?<!,)(?: with [\d.]+ [MGT]iB)?)"
+_AMOUNT = r"[\d.]+ (?:cores?|[MGT]iB of (?:memory|disk)|× \S+(?<!,)(?: with [\d.]+ [MGT]iB)?)"
 _TAINT = r"(?:maintenance|gpu=only|spot)"
 _WHAT = r"(?:images|resize|disk!?=\w+)"
 

@@ -42,6 +42,14 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 
     resources: Resources
     pools: tuple[str, ...] = ()
+    infra: str = ""
+    """Only pools of a kind, or with this cloud's label, and in a region: ``aws/us-east-1``, ``kubernetes/NAME``; empty: any."""
+    where: tuple[str, ...] = ()
+    """Labels beside those of the demand."""
+    interruptible: bool = False
+    """May run on capacity that can be taken back, whether or not the others may."""
+    tolerations: tuple[str, ...] = ()
+    """Taints that are tolerated beside those of the demand."""
     up_to: Resources | None = None
     """The upper end of a range: taken as far as the chosen node has it free."""
 
@@ -143,6 +151,18 @@ def spreads_of(demand: Demand) -> tuple[Spread, ...]:
     """Return how members are kept apart: as asked, and by an affinity that keeps their own group apart."""
     apart = [Spread(one.over, 1) for one in demand.affinity if one.apart and one.group in demand.groups]
     return tuple(apart) if demand.spread is None else (demand.spread, *apart)
+
+
+def demand_for(demand: Demand, alternative: Alternative) -> Demand:
+    """Return *demand* as it holds for one of its alternatives: with the labels and tolerations of its own."""
+    if not (alternative.where or alternative.interruptible or alternative.tolerations):
+        return demand
+    return msgspec.structs.replace(
+        demand,
+        where=(*demand.where, *alternative.where),
+        tolerations=(*demand.tolerations, *alternative.tolerations),
+        interruptible=demand.interruptible or alternative.interruptible,
+    )
 
 
 class ScoreTerm(StrEnum):

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from yunhe.control.pools.model import ExecRequest, ExecSession
-from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.kernel.ids import JobId, NodeId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import (
     Decision,
@@ -37,6 +37,10 @@ class Orchestration(Protocol):
 
     async def submitted(self, key: SubmissionKey) -> tuple[Job, ...]:
         """Return the jobs that were submitted with *key*; none if it is new."""
+        ...
+
+    async def reserved(self) -> dict[NodeId, Resources]:
+        """Return what jobs hold on each node, used or not."""
         ...
 
     async def plan(self, demand: Demand) -> Decision:

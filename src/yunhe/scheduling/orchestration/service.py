@@ -112,6 +112,10 @@ class OrchestrationService:
             lambda connection: store.read_many(connection, submission_store.kept_answer(connection, key))
         )
 
+    async def reserved(self) -> dict[NodeId, Resources]:
+        """Return what jobs hold on each node, used or not."""
+        return (await self._database.read(store.known)).promised
+
     async def plan(self, demand: Demand) -> Decision:
         """Return what would be decided now."""
         return decide(demand, await self._snapshot())

@@ -48,6 +48,8 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: PoolId
     name: str
+    kind: str = ""
+    """Of its engine: ``host``, ``kubernetes`` …; empty: unknown."""
     place: Place | None = None
     prices: dict[Tier, Prices] | None = None
     only_project: ProjectId | None = None

@@ -46,7 +46,8 @@ def demanded(task: Task, now: float) -> dict[str, Any]:
     for name, field in PLACEMENT_FIELDS.items():
         value = getattr(task, name)
         if name == "interruptible":
-            value = value or task.resources.use_spot
+            alternatives = task.resources.any_of or task.resources.ordered
+            value = value or bool(task.resources.use_spot and not alternatives)
         if value is None or value is False or value == ():
             continue
         for wanted, asked in field.demand(value, now).items():

@@ -106,7 +106,6 @@ def test_a_time_need_not_be_in_quotes() -> None:
         ({"zones": ["cn"]}, "zones", "did you mean 'residency'"),
         ({"labels": {"disk": "ssd"}}, "labels", "did you mean 'where'"),
         ({"resources": {"labels": {"a": "b"}}}, "resources.labels", "with the task's where"),
-        ({"resources": {"any_of": [{"use_spot": True}]}}, "resources.any_of[0].use_spot", "say it once"),
     ],
 )
 def test_a_value_that_cannot_hold_is_refused_by_field(

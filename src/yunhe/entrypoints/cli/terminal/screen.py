@@ -46,9 +46,22 @@ HomeOption = Annotated[
     typer.Option(metavar="FOLDER", help="Where the platform's data lives; ~/.yunhe when not said."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def _job_names(incomplete: str) -> list[str]:
+    """Return jobs that the shell may complete to; what asks the platform is imported only when a key is pressed."""
+    from yunhe.entrypoints.cli.session.completing import job_names  # noqa: PLC0415 - as said above
+
+    return job_names(incomplete)
+
+
 JobArgument = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="A job's ID, the end of one, or the name of the newest so called."),
+    typer.Argument(
+        metavar="JOB",
+        help="A job's ID, the end of one, or the name of the newest so called.",
+        autocompletion=_job_names,
+    ),
 ]
 
 

@@ -21,6 +21,7 @@ from yunhe.scheduling.decision.filter.rules import (
     RuleInput,
     at_odds,
     broken_rules,
+    is_within,
     lacking,
     ready_after_s,
     total_cost,
@@ -34,6 +35,7 @@ from yunhe.scheduling.decision.model import (
     Policy,
     Rule,
     ScoreTerm,
+    demand_for,
 )
 from yunhe.scheduling.decision.options import Option
 from yunhe.scheduling.decision.score.terms import term
@@ -93,9 +95,10 @@ def rule_changes(here: PoolAttempt) -> Recipe | None:
     """Return what to give up so that the rules of the pool are kept; None where that is not the asker's to give."""
     if here.pool not in here.option.refusals:
         return AS_IT_IS
+    alternative = here.demand.alternatives[here.alternative]
     question = RuleInput(
-        here.demand,
-        here.demand.alternatives[here.alternative],
+        demand_for(here.demand, alternative),
+        alternative,
         here.facts,
         here.pool,
         here.cycle.snapshot,
@@ -113,7 +116,9 @@ def _allow(question: RuleInput, alternative: int, rule: Rule) -> Change | None:
     region = "" if facts.place is None else facts.place.region
     level = None if facts.place is None else facts.place.level
     if rule == Rule.NAMED:
-        return Change(rule, 0.3, f"allow pool {facts.name}", _naming(alternative, facts.name), "")
+        named = facts.name in (question.alternative.pools or (facts.name,))
+        words = "allow any infra" if named else f"allow pool {facts.name}"
+        return Change(rule, 0.3, words, _naming(alternative, question), "")
     if rule == Rule.TOLERATED:
         return tolerate(demand, facts.taints)
     if rule == Rule.LEVEL:
@@ -132,10 +137,12 @@ def _allow(question: RuleInput, alternative: int, rule: Rule) -> Change | None:
     return None
 
 
-def _naming(alternative: int, pool: str) -> Callable[[Demand], Demand]:
+def _naming(alternative: int, question: RuleInput) -> Callable[[Demand], Demand]:
     def apply(demand: Demand) -> Demand:
-        one = demand.alternatives[alternative]
-        named = msgspec.structs.replace(one, pools=(*one.pools, pool))
+        one, pool = demand.alternatives[alternative], question.pool
+        pools = (*one.pools, pool.name) if one.pools and pool.name not in one.pools else one.pools
+        infra = one.infra if not one.infra or is_within(pool, one.infra) else ""
+        named = msgspec.structs.replace(one, pools=pools, infra=infra)
         return with_alternative(demand, alternative, named)
 
     return apply
@@ -197,9 +204,21 @@ def _class_changes(demand: Demand, node_class: NodeClass) -> Iterator[Change]:
         yield tolerate(demand, node_class.taints)
     missing = unlabelled(demand, node_class)
     if missing:
-        where = tuple([wanted for wanted in demand.where if wanted not in missing])
         words = f"do without {' and '.join(missing)}"
-        yield Change(Rule.LABELLED, 0.5, words, changing(where=where), parts=len(missing))
+        yield Change(Rule.LABELLED, 0.5, words, _without_labels(missing), parts=len(missing))
+
+
+def _without_labels(missing: list[str]) -> Callable[[Demand], Demand]:
+    def kept(where: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([wanted for wanted in where if wanted not in missing])
+
+    def apply(demand: Demand) -> Demand:
+        alternatives = tuple(
+            [msgspec.structs.replace(one, where=kept(one.where)) for one in demand.alternatives]
+        )
+        return msgspec.structs.replace(demand, where=kept(demand.where), alternatives=alternatives)
+
+    return apply
 
 
 # --- limits

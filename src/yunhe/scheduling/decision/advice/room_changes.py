@@ -19,7 +19,7 @@ from yunhe.scheduling.decision.advice.changes import (
     with_alternative,
 )
 from yunhe.scheduling.decision.filter.rules import BoolArray, Groups
-from yunhe.scheduling.decision.model import Demand, Domain, spreads_of
+from yunhe.scheduling.decision.model import Demand, Domain, demand_for, spreads_of
 from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.decision.nodes.kernels import IntArray
 from yunhe.scheduling.decision.options import devices_asked
@@ -49,7 +49,8 @@ def node_changes(here: PoolAttempt) -> Iterator[Recipe]:
 
 def kinds_of_node(here: PoolAttempt, rows: IntArray) -> Iterator[tuple[Recipe, IntArray]]:
     """Yield the nodes that a demand may not use for the same reasons, and what it would have to give up for them."""
-    snapshot, demand = here.cycle.snapshot, here.demand
+    snapshot = here.cycle.snapshot
+    demand = demand_for(here.demand, here.demand.alternatives[here.alternative])
     for given_up, beside in _by_groups(demand, here.cycle.groups, rows):
         codes = snapshot.node_class[beside]
         for code in np.unique(codes)[:MOST_CLASSES].tolist():
@@ -164,7 +165,7 @@ def _asking(
 
 
 def _amount(column: int, free: int) -> str:
-    text = f"{show_cpu(free)} cores" if column == 0 else show_memory(free)
+    text = f"{show_cpu(free)} core{'s' * (free != 1000)}" if column == 0 else show_memory(free)
     return text + ("", " of memory", " of disk")[column]
 
 

@@ -15,6 +15,7 @@ from yunhe.scheduling.decision.model import (
     Demand,
     Rejection,
     Rule,
+    demand_for,
 )
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.nodes import kernels
@@ -29,7 +30,8 @@ def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, p
     for limit in option.limits:
         if limit.broken[pool]:
             return NetworkRefusal(limit.rule, limit.say(pool))
-    return _shortage(cycle, demand, option, demand.alternatives[alternative].resources, pool)
+    one = demand.alternatives[alternative]
+    return _shortage(cycle, demand_for(demand, one), option, one.resources, pool)
 
 
 def _shortage(
@@ -92,7 +94,8 @@ def short_of(cycle: Cycle, ask: Resources, row: int) -> list[str]:
     cpu, memory, disk, _ = (int(value) for value in cycle.room.free[row])
     short: list[str] = []
     if cpu < ask.cpu_millis:
-        short.append(f"{show_cpu(ask.cpu_millis)} cores asked, {show_cpu(max(cpu, 0))} free")
+        cores = f"core{'s' * (ask.cpu_millis != 1000)}"
+        short.append(f"{show_cpu(ask.cpu_millis)} {cores} asked, {show_cpu(max(cpu, 0))} free")
     if memory < ask.memory_mib:
         short.append(f"{show_memory(ask.memory_mib)} asked, {show_memory(max(memory, 0))} free")
     if disk < ask.disk_mib:
@@ -145,7 +148,7 @@ def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
         if option.order[pool] == np.inf:
             refusals.append(refusal_in(cycle, demand, option, index, pool))
             continue
-        refusal = _node_refusal(cycle, demand, option, row)
+        refusal = _node_refusal(cycle, demand_for(demand, alternative), option, row)
         if refusal is None and _fits(cycle, option, row):
             return None
         short = ", ".join(short_of(cycle, alternative.resources, row)) or "no device has enough left"
@@ -163,7 +166,8 @@ def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
             continue
         tally: Counter[Rule] = Counter()
         for code, number in zip(*np.unique(cycle.snapshot.node_class[rows], return_counts=True), strict=True):
-            refusal = class_refusal(demand, cycle.snapshot.classes[int(code)])
+            first = demand_for(demand, demand.alternatives[0])
+            refusal = class_refusal(first, cycle.snapshot.classes[int(code)])
             if refusal is not None:
                 tally[refusal.rule] += int(number)
         allowed = rows[_allowed(cycle, option, rows)]

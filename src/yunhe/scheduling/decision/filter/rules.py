@@ -7,6 +7,7 @@ term refuses a pool of which that is unknown: it cannot be said to be the fastes
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import numpy as np
@@ -52,10 +53,38 @@ def _accepting(question: RuleInput) -> str | None:
 
 
 def _named(question: RuleInput) -> str | None:
-    wanted = question.alternative.pools
-    if not wanted or question.pool.name in wanted:
-        return None
-    return f"only {', '.join(wanted)} asked for"
+    wanted, infra = question.alternative.pools, question.alternative.infra
+    if wanted and question.pool.name not in wanted:
+        return f"only {', '.join(wanted)} asked for"
+    if infra and not is_within(question.pool, infra):
+        return f"is {_whereabouts(question.pool)}, only {infra} asked for (infra)"
+    return None
+
+
+OWN_MACHINES = ("ssh", "local")
+"""Kinds of pool that ``ssh`` means: machines of one's own."""
+BY_NAME = ("kubernetes", "slurm", "ssh", "ray")
+"""Kinds of pool whose second word is the name of one; elsewhere it is a region."""
+
+
+def is_within(pool: PoolFacts, infra: str) -> bool:
+    """Return whether a pool is of the kind, or labelled with the cloud, and in the region that *infra* names."""
+    cloud, _, place = infra.partition("/")
+    cloud = cloud.lower()
+    kinds = OWN_MACHINES if cloud == "ssh" else (cloud,)
+    if cloud != "*" and pool.kind not in kinds and pool.labels.get("cloud", "").lower() != cloud:
+        return False
+    names = (
+        (pool.name, pool.labels.get("context", ""))
+        if cloud in BY_NAME
+        else (_region(pool), pool.labels.get("region", ""))
+    )
+    return not place or any(fnmatchcase(name, place) for name in names if name)
+
+
+def _whereabouts(pool: PoolFacts) -> str:
+    kind = pool.labels.get("cloud") or pool.kind or "of an unknown kind"
+    return f"{kind} in {_region(pool)}" if _region(pool) else kind
 
 
 def _fresh(question: RuleInput) -> str | None:
@@ -174,7 +203,7 @@ def class_refusal(demand: Demand, node_class: NodeClass) -> NetworkRefusal | Non
         return NetworkRefusal(Rule.TOLERATED, taint)
     for wanted in unlabelled(demand, node_class):
         key = _label(wanted)[0]
-        has = dict(node_class.labels).get(key, "unset")
+        has = _value(dict(node_class.labels), key) or "unset"
         return NetworkRefusal(Rule.LABELLED, f"has {key}={has}, {wanted} asked for")
     return None
 
@@ -186,8 +215,16 @@ def unlabelled(demand: Demand, node_class: NodeClass) -> list[str]:
         wanted
         for wanted in demand.where
         for key, differs, value in [_label(wanted)]
-        if (labels.get(key) == value) == (differs == "!=")
+        if (_value(labels, key) == value) == (differs == "!=")
     ]
+
+
+WELL_KNOWN = {"zone": "topology.kubernetes.io/zone", "instance_type": "node.kubernetes.io/instance-type"}
+"""Labels that a cluster's nodes carry under another name."""
+
+
+def _value(labels: Mapping[str, str], key: str) -> str | None:
+    return labels.get(key, labels.get(WELL_KNOWN.get(key, key)))
 
 
 def _label(wanted: str) -> tuple[str, str, str]:

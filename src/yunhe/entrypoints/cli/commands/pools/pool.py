@@ -24,6 +24,7 @@ from yunhe.entrypoints.cli.commands.pools.facts import (
     changes_of,
 )
 from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
+from yunhe.entrypoints.cli.session.completing import pool_names
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.terminal.screen import (
     Format,
@@ -55,7 +56,9 @@ from yunhe.kernel.ids import ProjectId
 app = PlainApp(
     no_args_is_help=True, help="Add, list, show, check, describe, price, cordon, drain and remove pools."
 )
-PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
+PoolArgument = Annotated[
+    str, typer.Argument(metavar="POOL", help="A pool's name.", autocompletion=pool_names)
+]
 PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 
