@@ -175,6 +175,7 @@ class OrchestrationService:
                 image=order.image,
                 envs=order.envs,
                 timeout_s=order.timeout_s,
+                grace_s=order.grace_s,
                 disk_limit_bytes=place.resources.disk_mib * MIB or None,
                 outputs=order.outputs,
             )

@@ -13,6 +13,7 @@ from yunhe.trading.demand.placement_fields import demanded
 
 DEFAULT_CPU_MILLIS = 1000
 DEFAULT_MEMORY_MIB = 1024
+DEFAULT_GRACE_S = 30.0
 
 
 def deconstruct(task: Task, job_id: JobId, project_id: ProjectId, now: float) -> Demand:
@@ -96,6 +97,11 @@ def image_name(task: Task) -> str:
 def timeout_s(task: Task) -> float | None:
     """Return how long the task may run; None: as long as it takes."""
     return None if task.timeout is None else amounts.duration_s(task.timeout)
+
+
+def grace_s(task: Task) -> float:
+    """Return how long the task has to save its work when it is ended."""
+    return DEFAULT_GRACE_S if task.grace is None else amounts.grace_s(task.grace)
 
 
 def mount_paths(task: Task) -> tuple[str, ...]:

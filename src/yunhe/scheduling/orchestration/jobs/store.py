@@ -474,7 +474,19 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
         outputs_lost=attempts[-1].outputs_lost if attempts else "",
         log_bytes=sum(attempt.log_bytes for attempt in attempts),
         stop_requested=row.stop_requested,
+        grace_s=order.grace_s,
+        stop_by=_stop_by(row, order, attempts),
     )
+
+
+def _stop_by(row: AnyRow, order: JobOrder, attempts: tuple[Attempt, ...]) -> float | None:
+    """Return when a job that is ending is forced to; a pool keeps the timeout by itself, from the attempt's start."""
+    if row.state == JobState.STOPPING:
+        return row.due_at or None
+    began = attempts[-1].started_at if attempts and row.state == JobState.RUNNING else None
+    if began is None or order.timeout_s is None or attempts[-1].ended_at is not None:
+        return None
+    return began + order.timeout_s + order.grace_s
 
 
 def _order_to_running_s(row: AnyRow, attempts: tuple[Attempt, ...]) -> float | None:
