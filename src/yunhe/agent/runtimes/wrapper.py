@@ -54,7 +54,7 @@ REAPED = struct.Struct("<QQQ")
 """Of everything the wrapper has reaped: cpu microseconds, bytes read, bytes written."""
 
 _CALL_OFF_S = 5.0
-_LEFT_EVERY_S = 0.05
+_LEFT_EVERY_S = 0.1
 _EOF_WITHIN_S = 1.0
 """Who only reads what others print ends at the end of its input; after so long without any others it is asked too."""
 _DISK_CHECK_S = 2.0

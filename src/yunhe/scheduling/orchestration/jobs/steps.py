@@ -376,6 +376,9 @@ class Steps:
                     "exit_code": seen.exit_code,
                     "meters": msgspec.json.encode(seen.meters),
                 }
+                if seen.started_at is not None:
+                    # Outputs of an earlier attempt are there until this one brings its own.
+                    store.change_row(connection, held, outputs_blob=None)
                 placed_at = made_at_s(held.allocation_id)
                 started_at = held.started_at
                 if seen.started_at is not None and started_at is None:
@@ -501,7 +504,7 @@ def _settle(connection: Connection, held: LeasedJob, outcome: Outcome, now: floa
         values |= {"ended_at": now, "exit_code": held.exit_code}
     else:
         used = 1 if outcome.uses_retry else 0
-        values |= {"retries_left": held.retries_left - used, "outputs_blob": None}
+        values |= {"retries_left": held.retries_left - used}
     store.change(connection, held, outcome.state, now, **values)
 
 

@@ -442,6 +442,15 @@ def read_jobs(connection: Connection, which: JobFilter) -> JobPage:
     return JobPage(jobs=jobs, next_cursor=jobs[-1].id if len(rows) > which.limit else None)
 
 
+def read_placed(connection: Connection, pool_id: PoolId) -> list[Job]:
+    """Return the jobs whose present attempt is on a pool and has not ended there."""
+    open_states = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+    here = sa.select(ALLOCATIONS.c.job_id).where(ALLOCATIONS.c.pool_id == pool_id)
+    query = sa.select(JOBS).where(JOBS.c.id.in_(here), JOBS.c.state.in_(open_states))
+    jobs = _to_jobs(connection, list(connection.execute(query)))
+    return [job for job in jobs if job.attempts and job.attempts[-1].pool_id == pool_id]
+
+
 def _to_jobs(connection: Connection, rows: list[AnyRow]) -> list[Job]:
     attempts: dict[str, list[Attempt]] = {}
     ids = [row.id for row in rows if row.attempts]
