@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from yunhe.control.pools.model import ExecRequest, ExecSession
-from yunhe.kernel.ids import JobId, NodeId, ProjectId
+from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import (
     Decision,
@@ -85,6 +85,10 @@ class Orchestration(Protocol):
 
     async def stop(self, job_id: JobId) -> Job:
         """Ask a job to end; a job that has ended stays as it is."""
+        ...
+
+    async def stop_on_pool(self, pool_id: PoolId) -> int:
+        """Ask every job that has a place on a pool to end; return how many were asked."""
         ...
 
     async def resize(self, job_id: JobId, resources: Resources) -> Job:

@@ -16,6 +16,7 @@ DEFAULT_MEMORY_MIB = 1024
 KUBERNETES = ("k8s", "kubernetes")
 OWN_NAMES = ("kubernetes", "slurm", "ssh", "ray")
 """Kinds of pool whose second word is the name of one, not a region."""
+DEFAULT_GRACE_S = 30.0
 
 
 def deconstruct(task: Task, job_id: JobId, project_id: ProjectId, now: float) -> Demand:
@@ -103,6 +104,11 @@ def image_name(task: Task) -> str:
 def timeout_s(task: Task) -> float | None:
     """Return how long the task may run; None: as long as it takes."""
     return None if task.timeout is None else amounts.duration_s(task.timeout)
+
+
+def grace_s(task: Task) -> float:
+    """Return how long the task has to save its work when it is ended."""
+    return DEFAULT_GRACE_S if task.grace is None else amounts.grace_s(task.grace)
 
 
 def mount_paths(task: Task) -> tuple[str, ...]:

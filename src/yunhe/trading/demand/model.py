@@ -96,6 +96,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     priority: int = 0
     """Higher goes first among the jobs that wait."""
     timeout: str | float | None = None
+    grace: str | float | None = None
+    """How long its programs have to save their work when it is ended, before they are forced."""
     near: str | None = None
     """A place: ``cn-north``, ``cn-north@39.9,116.4`` or ``@39.9,116.4``."""
     level: Level | None = None

@@ -243,6 +243,10 @@ def _timeout(reader: Reader, field: str, value: object) -> str | float | None:
     return reader.amount(field, value, amounts.duration_s)
 
 
+def _grace(reader: Reader, field: str, value: object) -> str | float | None:
+    return reader.amount(field, value, amounts.grace_s)
+
+
 def _near(reader: Reader, field: str, value: object) -> str | None:
     place = reader.text(field, value)
     try:
@@ -298,6 +302,7 @@ _TASK_READERS: Readers = {
     "priority": _priority,
     "planned_only": _planned_only,
     "timeout": _timeout,
+    "grace": _grace,
     "near": _near,
     "level": _level,
     "tier": _tier,

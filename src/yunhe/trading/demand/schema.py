@@ -220,6 +220,11 @@ _FIELDS: dict[str, Schema] = {
         "description": "The longest one attempt may take: `90`, `90s`, `10m`, `2h`, `1d`. No limit when not said.",
         "examples": ["2h"],
     },
+    "grace": {
+        **_AMOUNT,
+        "description": "How long its programs have to save their work when it is stopped, times out or loses its place, before they are forced: `0` to `1d`, written like `timeout`. They get SIGTERM first, and find the seconds in `YUNHE_GRACE_S`; what they write meanwhile is kept. 30 s when not said.",
+        "examples": ["30s"],
+    },
     "near": {
         "type": "string",
         "minLength": 1,

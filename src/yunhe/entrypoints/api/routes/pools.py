@@ -155,10 +155,15 @@ async def _checked(
 
 
 @post("/pools/{pool:str}/drain", status_code=200)
-async def drain(pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True) -> Pool:
-    """Take no new work on a pool (``on=true``), or take it again (``on=false``)."""
+async def drain(
+    pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True, stop: FromQuery[bool] = False
+) -> Pool:
+    """Take no new work on a pool (``on=true``), or take it again (``on=false``); with ``stop``, also stop what it has."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    return await caller.platform.pools.drain(pool, on=on)
+    drained = await caller.platform.pools.drain(pool, on=on)
+    if on and stop:
+        await caller.platform.orchestration.stop_on_pool(drained.id)
+    return drained
 
 
 @post("/pools/{pool:str}/nodes/{node:str}/cordon", status_code=200)

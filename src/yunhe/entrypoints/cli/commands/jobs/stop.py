@@ -23,6 +23,7 @@ from yunhe.entrypoints.cli.terminal.screen import (
 )
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import InvalidInputError
+from yunhe.kernel.units import show_duration
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 
@@ -49,7 +50,9 @@ def stop(
     yes: YesOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Stop jobs: a polite signal, then force. A job that has ended stays as it is.
+    """Stop jobs. Their programs get SIGTERM, and are forced to end when the task's grace is over.
+
+    What they write in the grace is kept, in the log and in the outputs. A job that has ended stays as it is.
 
     A pattern is of names, and takes those that have not ended.
 
@@ -72,7 +75,9 @@ def stop(
             raise typer.Abort
         stopped: list[Job] = [client.stop(job.id) for job in found]
         if wait:
-            with spinner("stopping"):
+            graces = [job.grace_s for job in running]
+            told = f"   they have up to {show_duration(max(graces))} to save their work" if graces else ""
+            with spinner(f"stopping{told}"):
                 stopped = [await_end(client, job.id) for job in stopped]
     if output is Format.JSON:
         print_json(stopped)

@@ -294,11 +294,19 @@ def drain(
     pool: PoolArgument,
     *,
     off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Also stop the jobs there, each with its grace to save its work.")
+    ] = False,
+    yes: YesOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Take no new work on a pool; what runs there goes on. --off takes work again."""
+    """Take no new work on a pool; what runs there goes on, or is stopped with --stop. --off takes work again."""
+    if off and stop:
+        raise typer.BadParameter("--stop and --off contradict each other: stop jobs with yunhe stop JOB…")
+    if stop and not confirm(f"Stop every job on {pool}?", yes=yes):
+        raise typer.Abort
     with connected() as client:
-        drained = client.drain_pool(pool, on=not off)
+        drained = client.drain_pool(pool, on=not off, stop=stop)
     if output is Format.JSON:
         print_json(drained)
         return
