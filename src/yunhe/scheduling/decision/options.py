@@ -25,6 +25,7 @@ from yunhe.scheduling.decision.model import (
     Domain,
     Rule,
     ScoreTerm,
+    group_spread,
     spreads_of,
 )
 from yunhe.scheduling.decision.network.bundle import TransferLimits
@@ -158,7 +159,8 @@ class OptionScorer:
             demand.tolerations,
             demand.where,
             demand.powers,
-            demand.affinity and (demand.affinity, demand.groups, self.grouped),
+            (demand.affinity or group_spread(demand))
+            and (demand.affinity, group_spread(demand), demand.groups, self.grouped),
             tuple([alternative.pools for alternative in demand.alternatives]),
         )
 
