@@ -31,7 +31,7 @@ FACTS_OF_RULE: Mapping[Rule, tuple[str, ...]] = {
     Rule.LABELLED: ("labels",),
     Rule.RELIABLE: ("reliability",),
     Rule.REACHABLE: ("place",),
-    Rule.TIMELY: ("speed", "wait_s", "reliability"),
+    Rule.TIMELY: ("speed",),
 }
 """The facts of a pool that a rule goes by."""
 FACTS_OF_POLICY: Mapping[Policy, tuple[str, ...]] = {
