@@ -120,6 +120,7 @@ PHRASES: dict[str, Reading] = {
     r"allow any region": _with(residency=()),
     r"allow regions? ((?:cn|eu)-\w+(?: and (?:cn|eu)-\w+)*)": lambda d, i, m: _regions(d, m),
     r"allow it (beside|away from) (\w+)": lambda d, i, m: _beside(d, m),
+    r"allow more of (\w+) together": _with(spread=None),
     r"allow any architecture": _with(isa=()),
     r"allow any latency to (\w+)": lambda d, i, m: _moved("traffic", m[1], max_latency_ms=None)(d),
     r"allow (\d+) ms to (\w+)": lambda d, i, m: _moved("traffic", m[2], max_latency_ms=float(m[1]))(d),

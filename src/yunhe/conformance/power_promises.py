@@ -110,9 +110,7 @@ class PowerPromises(BasicPromises):
         self, caller: EngineCaller
     ) -> None:
         engine = await self._with_files(caller)
-        order = await caller.run(
-            *self.saving(), outputs=("checkpoint.txt",), grace_s=2 * self.patience_s
-        )
+        order = await caller.run(*self.saving(), outputs=("checkpoint.txt",), grace_s=2 * self.patience_s)
         await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
         await caller.engine.stop(order.allocation_id, 1, grace_s=2 * self.patience_s)
         assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED

@@ -55,7 +55,7 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
-    """At most so many members in any one domain."""
+    """At most so many members in any one domain; of a demand with one member, so many of each of its groups."""
 
     over: Domain = Domain.NODE
     at_most: int = 1
@@ -165,6 +165,11 @@ def demand_for(demand: Demand, alternative: Alternative) -> Demand:
     )
 
 
+def group_spread(demand: Demand) -> Spread | None:
+    """Return how many members of its groups a demand with one member allows in a domain; None: any number."""
+    return demand.spread if demand.members == 1 and demand.groups else None
+
+
 class ScoreTerm(StrEnum):
     """What a placement is scored by, in the order of the rows of the table of terms."""
 
@@ -228,6 +233,8 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
     terms: dict[str, float | None]
     estimated: tuple[str, ...] = ()
     """Terms that rest on an assumption rather than on a measurement or a price list."""
+    too_old: dict[str, str] = {}
+    """Facts of the pool that were not weighed because they are too old, each with its age."""
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):

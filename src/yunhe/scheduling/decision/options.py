@@ -26,6 +26,7 @@ from yunhe.scheduling.decision.model import (
     Rule,
     ScoreTerm,
     demand_for,
+    group_spread,
     spreads_of,
 )
 from yunhe.scheduling.decision.network.bundle import TransferLimits
@@ -160,7 +161,8 @@ class OptionScorer:
             demand.tolerations,
             demand.where,
             demand.powers,
-            demand.affinity and (demand.affinity, demand.groups, self.grouped),
+            (demand.affinity or group_spread(demand))
+            and (demand.affinity, group_spread(demand), demand.groups, self.grouped),
             tuple([_constraints(alternative) for alternative in demand.alternatives]),
         )
 

@@ -104,7 +104,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
     taints: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    """Groups of which a member runs here; what affinity is judged by."""
+    """Groups of which members run here, each as often as it has members; what affinity and spread are judged by."""
 
 
 class SiteFacts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -333,5 +333,6 @@ def _check_together(reader: Reader, known: dict[str, object]) -> None:
         reader.note("near", f"is needed under policy {policy}: near what?")
     if "max_latency" in known and "near" not in known:
         reader.note("near", "is needed with max_latency: the latency to what?")
-    if "spread" in known and known.get("num_nodes", 1) == 1 and "service" not in known:
-        reader.note("spread", "needs several members: say how many with num_nodes or service")
+    alone = known.get("num_nodes", 1) == 1 and "service" not in known
+    if "spread" in known and alone and not known.get("groups"):
+        reader.note("spread", "needs several members (num_nodes, service) or groups whose jobs it counts")

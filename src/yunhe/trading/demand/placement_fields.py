@@ -283,7 +283,7 @@ PLACEMENT_FIELDS: dict[str, PlacementField] = {
                 "at_most": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000},
             },
             "additionalProperties": False,
-            "description": "With `num_nodes` or `service`: at most so many members in one `node`, `pool` or `region`; one when not said.",
+            "description": "At most so many of its members (`num_nodes`, `service`), or of the jobs of its `groups`, in one `node`, `pool` or `region`; one when not said.",
             "examples": ["region", {"over": "pool", "at_most": 2}],
         },
         _same("spread"),

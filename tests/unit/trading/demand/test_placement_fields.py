@@ -34,6 +34,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"affinity": (Affinity("db"), Affinity("web", Domain.REGION, apart=True))},
     ),
     ({"spread": "pool", "service": {"replicas": 2}}, {"spread": Spread(Domain.POOL, 1)}),
+    ({"spread": "pool", "groups": ["web"]}, {"spread": Spread(Domain.POOL, 1), "groups": ("web",)}),
     (
         {"spread": {"over": "region", "at_most": 2}, "num_nodes": 3},
         {"spread": Spread(Domain.REGION, 2), "members": 3},

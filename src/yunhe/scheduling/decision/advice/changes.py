@@ -5,7 +5,7 @@ said of a number is what is asked with: it is rounded to how it is shown, toward
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from yunhe.scheduling.decision.filter.rules import (
     RuleInput,
     at_odds,
     broken_rules,
+    crowded,
     is_within,
     lacking,
     ready_after_s,
@@ -133,7 +134,7 @@ def _allow(question: RuleInput, alternative: int, rule: Rule) -> Change | None:
     if rule == Rule.RESIDENT:
         return allow_regions(demand, [region])
     if rule == Rule.TOGETHER:
-        return let_be(at_odds(question))
+        return let_be(at_odds(question), [group for group, _ in crowded(question)])
     return None
 
 
@@ -174,17 +175,16 @@ def allow_regions(demand: Demand, regions: list[str]) -> Change:
     return Change(Rule.RESIDENT, 0.9, words, changing(residency=(*demand.residency, *new)))
 
 
-def let_be(affinities: list[Affinity]) -> Change:
-    """Say which groups not to go by."""
-    words = " and ".join(
-        f"allow it {'beside' if one.apart else 'away from'} {one.group}" for one in affinities
-    )
+def let_be(affinities: list[Affinity], crowds: Sequence[str] = ()) -> Change:
+    """Say which groups not to go by, and of which to allow more in one place (*crowds*)."""
+    words = [f"allow it {'beside' if one.apart else 'away from'} {one.group}" for one in affinities]
+    words += [f"allow more of {group} together" for group in crowds]
 
     def apply(demand: Demand) -> Demand:
         kept = tuple([one for one in demand.affinity if one not in affinities])
-        return msgspec.structs.replace(demand, affinity=kept)
+        return msgspec.structs.replace(demand, affinity=kept, spread=None if crowds else demand.spread)
 
-    return Change(Rule.TOGETHER, 0.7, words, apply, parts=len(affinities))
+    return Change(Rule.TOGETHER, 0.7, " and ".join(words), apply, parts=len(words))
 
 
 # --- what kinds of node ask for

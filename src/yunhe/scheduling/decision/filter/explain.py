@@ -1,6 +1,7 @@
 """Why not: what refuses a demand in a pool or on a node."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,18 +14,53 @@ from yunhe.scheduling.decision.filter.rules import (
 )
 from yunhe.scheduling.decision.model import (
     Demand,
+    Domain,
+    Policy,
     Rejection,
     Rule,
     demand_for,
+    group_spread,
 )
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.decision.nodes.kernels import IntArray
 from yunhe.scheduling.decision.options import Option
 
+FACTS_OF_RULE: Mapping[Rule, tuple[str, ...]] = {
+    Rule.RESIDENT: ("place",),
+    Rule.LEVEL: ("place",),
+    Rule.LABELLED: ("labels",),
+    Rule.RELIABLE: ("reliability",),
+    Rule.REACHABLE: ("place",),
+    Rule.TIMELY: ("speed",),
+}
+"""The facts of a pool that a rule goes by."""
+FACTS_OF_POLICY: Mapping[Policy, tuple[str, ...]] = {
+    Policy.NEAREST: ("place",),
+    Policy.LOWEST_LATENCY: ("place",),
+    Policy.FASTEST: ("speed",),
+    Policy.GREENEST: ("watts_idle", "watts_full", "carbon"),
+}
+"""The facts without which the term that a policy is named after is unknown."""
+
 
 def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> NetworkRefusal:
-    """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so."""
+    """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so.
+
+    What it goes by may be unknown because it is too old; then that is said, too.
+    """
+    refusal = _first_refusal(cycle, demand, option, alternative, pool)
+    old = cycle.snapshot.pools[pool].too_old
+    goes_by = FACTS_OF_RULE.get(refusal.rule, ())
+    if refusal.rule is Rule.KNOWN:
+        goes_by = FACTS_OF_POLICY.get(demand.policy, ())
+    notes = [f"its {fact} was {old[fact]}" for fact in goes_by if fact in old]
+    return refusal._replace(detail="; ".join([refusal.detail, *notes])) if notes else refusal
+
+
+def _first_refusal(
+    cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int
+) -> NetworkRefusal:
     if pool in option.refusals:
         return option.refusals[pool]
     for limit in option.limits:
@@ -132,8 +168,13 @@ def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> Net
         names = ", ".join(node.rpartition("/")[2] for node in demand.nodes)
         return NetworkRefusal(Rule.NAMED, f"only node {names} asked for, which does not take work now")
     if option.ask.node_ok.size and not option.ask.node_ok[row]:
-        groups = ", ".join(affinity.group for affinity in demand.affinity)
-        return NetworkRefusal(Rule.TOGETHER, f"what runs here does not agree with {groups}")
+        spread = group_spread(demand)
+        names = [affinity.group for affinity in demand.affinity if affinity.over is Domain.NODE]
+        if not names and spread is not None:
+            names = list(demand.groups)
+            detail = f"as many of {', '.join(names)} run here as asked for: {spread.at_most}"
+            return NetworkRefusal(Rule.TOGETHER, detail)
+        return NetworkRefusal(Rule.TOGETHER, f"what runs here does not agree with {', '.join(names)}")
     return None
 
 

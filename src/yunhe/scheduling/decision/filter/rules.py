@@ -24,6 +24,7 @@ from yunhe.scheduling.decision.model import (
     Policy,
     Rule,
     ScoreTerm,
+    group_spread,
 )
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.network.routes import in_zone
@@ -35,6 +36,8 @@ from yunhe.scheduling.perception.snapshot import NodeClass, Snapshot
 
 BoolArray = NDArray[np.bool_]
 Groups = Mapping[str, IntArray]
+"""Group → the row of the node of each member."""
+NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
 
 
 class RuleInput(NamedTuple):
@@ -128,7 +131,30 @@ def _together(question: RuleInput) -> str | None:
     for affinity in at_odds(question):
         where = "this pool" if affinity.over is Domain.POOL else "this region"
         return f"{affinity.group} {'runs' if affinity.apart else 'does not run'} in {where}"
+    for group, count in crowded(question):
+        spread = group_spread(question.demand)
+        most = 0 if spread is None else spread.at_most
+        where = "this pool" if spread is not None and spread.over is Domain.POOL else "this region"
+        return f"{count} of {group} run{'s' * (count == 1)} in {where}, at most {most} asked for"
     return None
+
+
+def crowded(question: RuleInput) -> list[tuple[str, int]]:
+    """Return the demand's groups that have as many members in the pool, or its region, as its spread allows."""
+    spread = group_spread(question.demand)
+    if spread is None or spread.over is Domain.NODE:
+        return []
+    counts = [(group, _members_in(question, group, spread.over)) for group in question.demand.groups]
+    return [(group, count) for group, count in counts if count >= spread.at_most]
+
+
+def _members_in(question: RuleInput, group: str, over: Domain) -> int:
+    pools = question.snapshot.node_pool[question.groups.get(group, NO_ROWS)]
+    if over is Domain.POOL:
+        return int(np.count_nonzero(pools == question.row))
+    facts = question.snapshot.pools
+    own = _region(question.pool) or question.pool.name
+    return sum((_region(facts[pool]) or facts[pool].name) == own for pool in pools.tolist())
 
 
 def at_odds(question: RuleInput) -> list[Affinity]:
@@ -239,7 +265,9 @@ def classes_ok(demand: Demand, snapshot: Snapshot) -> ByteArray:
 def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
     """Return, node by node, whether it was asked for and what runs there allows *demand*; empty where any node would do."""
     wanted = [affinity for affinity in demand.affinity if affinity.over is Domain.NODE]
-    if not wanted and not demand.nodes:
+    spread = group_spread(demand)
+    most = spread.at_most if spread is not None and spread.over is Domain.NODE else None
+    if not wanted and not demand.nodes and most is None:
         return np.zeros(0, dtype=np.uint8)
     ok = np.full(len(snapshot.node_ids), not demand.nodes, dtype=np.uint8)
     ok[[snapshot.row_of_node[node] for node in demand.nodes if node in snapshot.row_of_node]] = 1
@@ -249,6 +277,9 @@ def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
         if rows is not None:
             runs[rows] = 1
         ok &= runs ^ 1 if affinity.apart else runs
+    for group in () if most is None else demand.groups:
+        members = np.bincount(groups.get(group, NO_ROWS), minlength=len(snapshot.node_ids))
+        ok &= (members < most).astype(np.uint8)
     return ok
 
 
@@ -263,8 +294,8 @@ def agrees(demand: Demand, node: NodeId, snapshot: Snapshot, members: Mapping[No
     pool = int(snapshot.node_pool[row])
     ok = nodes_ok(demand, snapshot, running)
     facts = snapshot.pools[pool]
-    odds = at_odds(RuleInput(demand, demand.alternatives[0], facts, pool, snapshot, running))
-    return not odds and (not ok.size or bool(ok[row]))
+    question = RuleInput(demand, demand.alternatives[0], facts, pool, snapshot, running)
+    return not at_odds(question) and not crowded(question) and (not ok.size or bool(ok[row]))
 
 
 class Limit(NamedTuple):

@@ -39,7 +39,7 @@ _POOLS = msgspec.json.Decoder(tuple[PoolId, ...])
 
 
 Groups = dict[NodeId, tuple[str, ...]]
-"""Node → the groups of which a member runs there."""
+"""Node → the groups of which members run there, each as often as it has members."""
 
 
 class AllocationState(StrEnum):
@@ -279,13 +279,13 @@ def known(connection: Connection) -> Commitments:
 
 
 def running_groups(connection: Connection) -> Groups:
-    """Return the groups that have a member on each node; nodes without any are left out."""
+    """Return the groups of each member on each node, one as often as it has members; nodes without any are left out."""
     query = sa.select(ALLOCATIONS.c.node_id, ALLOCATIONS.c.group_names).where(
         ALLOCATIONS.c.state.in_(HOLDING), ALLOCATIONS.c.group_names != ""
     )
-    found: dict[NodeId, set[str]] = {}
+    found: dict[NodeId, list[str]] = {}
     for row in connection.execute(query):
-        found.setdefault(NodeId(row.node_id), set()).update(row.group_names.split(","))
+        found.setdefault(NodeId(row.node_id), []).extend(row.group_names.split(","))
     return {node: tuple(sorted(groups)) for node, groups in found.items()}
 
 
