@@ -187,7 +187,7 @@ async def test_a_log_shorter_than_the_pool_counted_is_told_on_the_attempt(
         job_id = await parts.submit(LEAVES)
         await parts.place()
         job = await parts.until(job_id, JobState.SUCCEEDED)
-        assert "counted 5 bytes and has not kept 5 bytes" in job.attempts[0].log_lost
+        assert "5 of 5 bytes are not kept" in job.attempts[0].log_lost
 
 
 async def test_a_stop_gives_up_files_that_cannot_be_fetched_and_says_so(
