@@ -124,11 +124,13 @@ async def test_outputs_that_find_no_room_at_home_are_fetched_when_there_is_some(
 ) -> None:
     put, full = Blobs.put, True
 
-    async def put_or_refuse(blobs: Blobs, scope: str, chunks: AsyncIterator[bytes]) -> object:
+    async def put_or_refuse(
+        blobs: Blobs, scope: str, chunks: AsyncIterator[bytes], *, project_id: str
+    ) -> object:
         if full:
             trouble.refused += 1
             raise DiskFullError("The database has no room left.")
-        return await put(blobs, scope, chunks)
+        return await put(blobs, scope, chunks, project_id=project_id)
 
     monkeypatch.setattr(Blobs, "put", put_or_refuse)
     async with rig(tmp_path) as parts:

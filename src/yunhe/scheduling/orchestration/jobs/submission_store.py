@@ -37,20 +37,14 @@ def first_answer(connection: Connection, key: SubmissionKey, job_ids: list[JobId
         job_ids=msgspec.json.encode(job_ids),
         at=now,
     )
-    if is_first:
-        return job_ids
-    kept = kept_answer(connection, key)
-    there = sa.select(sa.func.count()).select_from(JOBS).where(JOBS.c.id.in_(kept))
-    if connection.scalar(there) != len(kept):
-        raise GoneError(
-            f"The idempotency key {key.key!r} stands for jobs that have ended and were removed since.",
-            remedy="Use a new key to run them again.",
-        )
-    return kept
+    return job_ids if is_first else kept_answer(connection, key)
 
 
 def kept_answer(connection: Connection, key: SubmissionKey) -> list[JobId]:
-    """Return the job IDs that *key* stands for, none if it is new; refuse it if it stood for another body."""
+    """Return the job IDs that *key* stands for, none if it is new.
+
+    Refuse it if it stood for another body, or if the jobs are not kept any more: they must not run again.
+    """
     mine = (SUBMISSIONS.c.user_id == key.user_id) & (SUBMISSIONS.c.key == key.key)
     row = connection.execute(sa.select(SUBMISSIONS).where(mine)).first()
     if row is None:
@@ -60,7 +54,14 @@ def kept_answer(connection: Connection, key: SubmissionKey) -> list[JobId]:
             f"The idempotency key {key.key!r} was used for a different submission.",
             remedy="Use a new key for a new submission; repeat the same body to repeat a call.",
         )
-    return msgspec.json.decode(row.job_ids, type=list[JobId])
+    kept = msgspec.json.decode(row.job_ids, type=list[JobId])
+    there = sa.select(sa.func.count()).select_from(JOBS).where(JOBS.c.id.in_(kept))
+    if connection.scalar(there) != len(kept):
+        raise GoneError(
+            f"The idempotency key {key.key!r} stands for jobs that have ended and were removed since.",
+            remedy="Use a new key to run them again.",
+        )
+    return kept
 
 
 def forget_before(connection: Connection, at: float, most: int) -> int:
