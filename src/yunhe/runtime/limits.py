@@ -74,6 +74,9 @@ def read_settings_file(home: Path) -> SettingsFile:
         for name, value in msgspec.structs.asdict(values).items()
         if value <= 0 and not (table == "quotas" and value == NO_LIMIT)
     )
+    if said.quotas.requests_per_s != QuotaLimits().requests_per_s:
+        field = FieldProblem("quotas.requests_per_s", "is said as limits.project_requests_per_s")
+        problems = (*problems, field)
     if problems:
         raise _refusal(path, problems)
     return said
