@@ -66,7 +66,15 @@ LOST = attempt(1, ending="unknown", exit_code=None)
             {"alloc_1": SAVED},
         ),
     ],
-    ids=["ran", "lost unrun", "lost midway", "lost after its end", "with outputs", "stopped", "stopped and saved"],
+    ids=[
+        "ran",
+        "lost unrun",
+        "lost midway",
+        "lost after its end",
+        "with outputs",
+        "stopped",
+        "stopped and saved",
+    ],
 )
 def test_what_is_promised_is_no_problem(one: Job, lines: dict[str, list[str]]) -> None:
     assert problems_of_job(one, lines) == []

@@ -71,7 +71,12 @@ def problems_of_job(job: Job, lines: dict[str, list[str]]) -> list[str]:
                 found.append(f"attempt {number} kept {attempt.log_bytes} bytes of its log")
         if attempt.ending == "stopped" and wrote[number] == ["start", "ready"]:
             found.append(f"attempt {number} was stopped and could not save its work")
-    if wrote and "saved" in wrote[max(wrote)] and job.attempts[-1].ending == "stopped" and job.outputs_blob is None:
+    if (
+        wrote
+        and "saved" in wrote[max(wrote)]
+        and job.attempts[-1].ending == "stopped"
+        and job.outputs_blob is None
+    ):
         found.append("what it saved is lost")
     starts = sum(written.count("start") for written in wrote.values())
     unknown = sum(attempt.ending == UNKNOWN for attempt in job.attempts)

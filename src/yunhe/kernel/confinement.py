@@ -39,3 +39,47 @@ def is_block(text: str) -> bool:
         return not colon
     first, last = int(found[1]), int(found[2] or found[1])
     return 0 < first <= last <= _LAST_PORT
+
+
+def bounded(apart: Confinement | None, egress: tuple[str, ...] | None) -> Confinement | None:
+    """Return *apart* within a project's policy: None: no policy; empty: no network; else these blocks alone.
+
+    A task may ask for less than its project allows. What is beyond that is left out; see ``widening`` to refuse it.
+    """
+    if egress is None:
+        return apart
+    asked = apart or Confinement()
+    if not egress or asked.network == "none":
+        return Confinement(network="none")
+    kept = tuple(block for block in asked.egress if is_within(block, egress)) if asked.egress else egress
+    network = "" if kept else "none"
+    return Confinement(network=network, egress=kept)
+
+
+def widening(apart: Confinement | None, egress: tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a task, with what they ask, that are beyond its project's policy."""
+    if egress is None or apart is None:
+        return ()
+    beyond = tuple(("egress", block) for block in apart.egress if not is_within(block, egress))
+    open_ways = {"network": apart.network == "host", "privileged": apart.privileged}
+    asked = {"network": apart.network, "privileged": "true"}
+    return (*((field, asked[field]) for field, is_open in open_ways.items() if is_open), *beyond)
+
+
+def is_within(block: str, allowed: tuple[str, ...]) -> bool:
+    """Return whether all that *block* says is in one of the blocks *allowed*."""
+    return any(_covers(outer, block) for outer in allowed)
+
+
+def _covers(outer: str, inner: str) -> bool:
+    network, first, last = _parts(outer)
+    narrow, narrow_first, narrow_last = _parts(inner)
+    return narrow.subnet_of(network) and first <= narrow_first and narrow_last <= last
+
+
+def _parts(block: str) -> tuple[ipaddress.IPv4Network, int, int]:
+    """Return addresses and ports of a block; none said are all, 0 for what has no ports among them."""
+    addresses, _, ports = block.partition(":")
+    found = _PORTS.fullmatch(ports)
+    first, last = (0, _LAST_PORT) if found is None else (int(found[1]), int(found[2] or found[1]))
+    return ipaddress.IPv4Network(addresses), first, last

@@ -60,6 +60,13 @@ class NotFoundError(YunheError):
     status = 404
 
 
+class GoneError(NotFoundError):
+    """The named thing is so old that it has been removed."""
+
+    code = "gone"
+    status = 410
+
+
 class UnauthenticatedError(YunheError):
     """No key, an unknown key or an expired one."""
 
@@ -111,6 +118,13 @@ class TooManyRequestsError(YunheError):
     ) -> None:
         super().__init__(problem, remedy=remedy, fields=fields)
         self.retry_after_s = retry_after_s
+
+
+class QuotaExceededError(YunheError):
+    """A project would have more of something than it may; nothing was done."""
+
+    code = "quota-exceeded"
+    status = 429
 
 
 class UnsupportedError(YunheError):
@@ -169,12 +183,14 @@ BY_CODE: dict[str, type[YunheError]] = {
         YunheError,
         InvalidInputError,
         NotFoundError,
+        GoneError,
         UnauthenticatedError,
         ForbiddenError,
         ConflictError,
         StalePlanError,
         TooLargeError,
         TooManyRequestsError,
+        QuotaExceededError,
         UnsupportedError,
         PoolUnreachableError,
         PoolNotReachedError,

@@ -4,6 +4,7 @@ import re
 
 KIB = 1024
 MIB = 1024 * 1024
+GIB = 1024 * MIB
 LARGEST = 2**53
 """Beyond this a whole number no longer survives JSON or a float."""
 
@@ -37,6 +38,16 @@ def parse_memory_mib(value: str | float) -> int:
     if 0 < amount < 1:
         raise ValueError(f"{value!r} is less than can be given; write at least 1MB")
     return _whole(value, amount)
+
+
+def parse_bytes(value: str | float) -> int:
+    """Return bytes for ``4096``, ``512MiB``, ``20GB`` or ``1.5T``; powers of 1024 throughout."""
+    number, unit = _split(value, "a number of bytes", "4096, 512MB or 20GB")
+    letter = _MEMORY_UNIT.fullmatch("" if unit.upper() == "B" else unit)
+    if letter is None:
+        raise ValueError(f"{value!r} is not a number of bytes; write it like 4096, 512MB or 20GB")
+    times = _MEMORY_UNITS_MIB[letter[1].upper()] * MIB if letter[1] else 1
+    return _whole(value, number * times)
 
 
 def parse_duration_s(value: str | float) -> float:

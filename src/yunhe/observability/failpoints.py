@@ -42,9 +42,13 @@ Failpoint = Literal[
     "usage-before-commit",
     "bill-before-commit",
     "bill-after-commit",
+    "prune-before-commit",
+    "prune-after-commit",
+    "prune-audit-before-removal",
 ]
 
-SERVER: tuple[str, ...] = get_args(Failpoint)
+SERVER: tuple[str, ...] = tuple(name for name in get_args(Failpoint) if not name.startswith("prune-"))
+"""Those that a server reaches while jobs come, run and end."""
 
 
 def failpoint(name: Failpoint) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from yunhe.kernel.chains import ChainHead
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import NotFoundError
+from yunhe.observability.failpoints import failpoint
 from yunhe.runtime.settings import Settings
 from yunhe.storage import audit, signing
 from yunhe.storage.database import Connection, Database
@@ -24,7 +25,7 @@ from yunhe.storage.vault import Vault
 from yunhe.trading.trades import store as ledger
 
 EVERY_S = 1.0
-SWEEP_EVERY_S = 600.0
+SEAL_ALL_EVERY_S = 600.0
 WEBHOOK_EVERY_S = 10.0
 WEBHOOK_WITHIN_S = 5.0
 AUDIT, LEDGER, CUT = "audit", "ledger", "audit-cut"
@@ -70,18 +71,16 @@ class Notary:
         self._clock = clock
         self._home = settings.home
         self._webhook = settings.head_webhook
-        self._retention_s = settings.audit_retention_s
         self._posted: dict[str, str] = {}
         self._post_at = 0.0
 
     async def run(self) -> None:
         """Seal, sign and publish until cancelled."""
-        sweep_at = 0.0
+        seal_at = 0.0
         while True:
-            if anyio.current_time() >= sweep_at:
+            if anyio.current_time() >= seal_at:
                 await self._database.write(lambda c: _seal(c, whole=True))
-                await self.prune_audit(self._clock() - self._retention_s)
-                sweep_at = anyio.current_time() + SWEEP_EVERY_S
+                seal_at = anyio.current_time() + SEAL_ALL_EVERY_S
             heads = [await self.head(chain) for chain in CHAINS]
             await self._post(heads)
             await anyio.sleep(EVERY_S)
@@ -122,17 +121,24 @@ class Notary:
         """Return the signed cut before which lines of the audit log were removed; None: it begins at its first."""
         return await self._database.read(lambda c: signing.read_head(c, CUT))
 
-    async def prune_audit(self, before: float) -> int:
-        """Remove the oldest lines of the audit log, those from before a moment, and sign where it was cut; return how many."""
+    async def prune_audit(
+        self, before: float, *, most: int | None = None, guard: Callable[[Connection], object] = audit.nothing
+    ) -> int:
+        """Remove the oldest lines of the audit log and sign where it was cut, in one transaction; return how many.
+
+        Those from before a moment go, and those beyond the *most* that are kept. *guard* raises to stop it.
+        """
 
         def prune(connection: Connection) -> int:
+            guard(connection)
             _audit_tip(connection)
-            found = audit.cut_before(connection, before)
+            found = audit.cut_before(connection, before, most)
             if found is None:
                 return 0
             removed = signing.read_head(connection, CUT)
             head = ChainHead(chain=CUT, lines=found[0], hash=found[1], at=self._clock())
             signing.write_head(connection, signing.sign(connection, self._vault, head))
+            failpoint("prune-audit-before-removal")
             audit.remove_through(connection, found[0])
             return found[0] - (removed.lines if removed else 0)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from yunhe.kernel.quotas import QuotaLimits
 from yunhe.kernel.units import MIB
 from yunhe.observability.log_file import FILE_BYTES
 from yunhe.runtime.limits import Retention, ServerLimits
@@ -55,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where new signed heads of ledger and audit log are posted; empty: nowhere."""
     limits: ServerLimits = ServerLimits()
     retention: Retention = Retention()
+    quotas: QuotaLimits = QuotaLimits()
+    """Of projects that have none of their own."""
     fact_bounds: FactBounds = DEFAULT_BOUNDS
     """How old what is known of pools may be."""
     reserve_bytes: int = DEFAULT_RESERVE_MIB * MIB

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import msgspec
 from prometheus_client import Histogram
 
 from yunhe.control.plugins.in_process import InProcess, in_process
@@ -29,7 +30,6 @@ from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY, SampledMetrics
 from yunhe.observability.redaction import keep_out
 from yunhe.observability.supervise import supervise
 from yunhe.runtime.housekeeping import Housekeeping
-from yunhe.runtime.limits import DAY_S
 from yunhe.runtime.modules import start_order
 from yunhe.runtime.notary import Notary
 from yunhe.runtime.platform import Platform
@@ -49,6 +49,7 @@ from yunhe.storage.database import Database
 from yunhe.storage.migrate import migrate
 from yunhe.storage.notices import Notices
 from yunhe.storage.private_files import private_home, write_private
+from yunhe.storage.quotas import QuotaBook
 from yunhe.storage.vault import Vault
 from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.service import AccountService
@@ -143,7 +144,10 @@ class _Start:
         self._works = settings.role is not ProcessRole.API
         self._vault = Vault.at(settings.home / "vault.key", keep_out)
         self._notary = Notary(database, self._vault, clock, settings)
-        self._blobs = Blobs(database, clock, settings.upload_limit_bytes)
+        self._quotas = QuotaBook(
+            msgspec.structs.replace(settings.quotas, requests_per_s=settings.limits.project_requests_per_s)
+        )
+        self._blobs = Blobs(database, clock, settings.upload_limit_bytes, self._quotas)
         self._notices = Notices(database)
         self._services: dict[type, object] = {}
         self._metrics = SampledMetrics()
@@ -226,7 +230,6 @@ class _Start:
             pools,
             self._clock,
             owner=self._owner,
-            retention_s=self._settings.retention.usage_days * DAY_S,
         )
         async with _loops({"usage feed": feed.run} if self._works else {}):
             yield
@@ -235,7 +238,7 @@ class _Start:
     async def _start_orchestration(self) -> AsyncGenerator[None]:
         perception, pools = self._get(Perception), self._get(Pools)
         service = OrchestrationService(
-            self._database, self._blobs, self._notices, perception, pools, self._clock
+            self._database, self._blobs, self._notices, perception, pools, self._clock, quotas=self._quotas
         )
         self._provide(Orchestration, service)
         self._metrics.add(
@@ -253,6 +256,7 @@ class _Start:
                     (perception, pools),
                     self._clock,
                     self._owner,
+                    quotas=self._quotas,
                 )
                 await stack.enter_async_context(workers.running())
             await stack.enter_async_context(_loops({"notices": self._notices.run}))
@@ -260,7 +264,7 @@ class _Start:
 
     @asynccontextmanager
     async def _start_accounts(self) -> AsyncGenerator[None]:
-        service = AccountService(self._database, self._vault, self._clock)
+        service = AccountService(self._database, self._vault, self._clock, self._quotas)
         self._provide(Accounts, service)
         path = first_key_path(self._settings.home)
         await service.bootstrap(lambda key: _leave_key(path, key))
@@ -290,7 +294,7 @@ class _Start:
         )
         self._provide(Applications, service)
         housekeeping = Housekeeping(
-            self._database, self._blobs, self._clock, self._settings.retention.blobs_days * DAY_S
+            self._database, self._blobs, self._notary, self._clock, self._settings, self._owner
         )
         async with _loops({"housekeeping": housekeeping.run} if self._works else {}):
             yield

@@ -165,14 +165,17 @@ def hash_at(connection: Connection, number: int) -> str:
     )
 
 
-def cut_before(connection: Connection, before: float) -> tuple[int, str] | None:
-    """Return the last of the oldest lines that are all from before a moment; None: there is none to remove.
+def cut_before(connection: Connection, before: float, most: int | None = None) -> tuple[int, str] | None:
+    """Return the last of the oldest lines that are all from before a moment, or beyond the *most* that stay; None: none.
 
     The newest line stays, so that the chain has an end.
     """
     number = sa.select(CHAIN.c.number).join(LOG, CHAIN.c.seq == LOG.c.seq)
     kept = number.where(LOG.c.at >= before).order_by(CHAIN.c.number).limit(1)
-    first_kept = connection.scalar(kept) or tip(connection, None)[0]
+    last = tip(connection, None)[0]
+    first_kept = connection.scalar(kept) or last
+    if most is not None:
+        first_kept = max(first_kept, last - max(1, most) + 1)
     found = connection.scalar(sa.select(sa.func.max(CHAIN.c.number)).where(CHAIN.c.number < first_kept))
     return None if found is None else (found, hash_at(connection, found))
 

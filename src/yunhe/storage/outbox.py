@@ -96,7 +96,14 @@ def newest(connection: Connection) -> int:
     return connection.scalar(sa.select(sa.func.coalesce(sa.func.max(EVENTS.c.seq), 0))) or 0
 
 
-def forget_before(connection: Connection, at: float) -> int:
-    """Drop facts older than *at* that every consumer has dealt with."""
-    done = sa.select(sa.func.coalesce(sa.func.min(CURSORS.c.seq), 0)).scalar_subquery()
-    return connection.execute(EVENTS.delete().where(EVENTS.c.at < at, EVENTS.c.seq <= done)).rowcount
+def dealt_with(connection: Connection) -> int:
+    """Return how far every consumer has come."""
+    return connection.scalar(sa.select(sa.func.coalesce(sa.func.min(CURSORS.c.seq), 0))) or 0
+
+
+def forget_before(connection: Connection, at: float, most: int | None = None) -> int:
+    """Drop facts older than *at*, and the oldest beyond the *most* that are kept; none that a consumer has not dealt with."""
+    old = EVENTS.c.at < at
+    if most is not None:
+        old |= EVENTS.c.seq <= newest(connection) - most
+    return connection.execute(EVENTS.delete().where(old, EVENTS.c.seq <= dealt_with(connection))).rowcount

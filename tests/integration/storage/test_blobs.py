@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from yunhe.kernel.errors import InvalidInputError, NotFoundError, TooLargeError
 from yunhe.kernel.ids import BlobId
 from yunhe.storage import blobs as blobs_module
-from yunhe.storage.blobs import BLOBS, CHUNKS, Blobs
+from yunhe.storage.blobs import BLOBS, CHUNKS, CUT_OFF_S, Blobs
 from yunhe.storage.database import Database
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,8 @@ async def test_what_is_used_stays_and_what_is_not_goes(
     clock.now += 1000
     assert await content(blobs, used) == b"used"
     clock.now += 1000
-    assert await blobs.forget_before(clock.now - 1500) == 1
+    before = clock.now - 1500
+    assert await database.write(lambda c: blobs.forget_some(c, before, 100)) == 1
     assert await blobs.size_bytes(unused) is None
     assert await content(blobs, used) == b"used"
 
@@ -132,9 +133,10 @@ async def test_what_a_killed_upload_left_goes_and_one_under_way_stays(
     blobs: Blobs, clock: Clock, database: Database
 ) -> None:
     def chunk(began: float) -> dict[str, object]:
-        return {"blob_id": f"upload/{began:.0f}/ab", "number": 0, "data": b"x"}
+        return {"blob_id": f"upload/{began:.0f}/a/ab", "number": 0, "data": b"x"}
 
-    await database.write(lambda c: c.execute(CHUNKS.insert(), [chunk(clock.now), chunk(clock.now + 2000)]))
-    await blobs.forget_before(clock.now + 1000)
+    old, under_way = clock.now - CUT_OFF_S - 1000, clock.now - 1000
+    await database.write(lambda c: c.execute(CHUNKS.insert(), [chunk(old), chunk(under_way)]))
+    assert await database.write(lambda c: blobs.forget_some(c, 0, 100)) == 1
     left = await database.read(lambda c: list(c.scalars(sa.select(CHUNKS.c.blob_id))))
-    assert left == [f"upload/{clock.now + 2000:.0f}/ab"]
+    assert left == [f"upload/{under_way:.0f}/a/ab"]

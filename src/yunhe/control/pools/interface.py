@@ -17,7 +17,7 @@ from yunhe.control.pools.model import (
     PoolSpec,
     UsageMinute,
 )
-from yunhe.kernel.ids import AllocationId, BlobId, PoolId
+from yunhe.kernel.ids import AllocationId, BlobId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 
 
@@ -94,8 +94,10 @@ class Pools(Protocol):
         """Yield an allocation's output from *offset*."""
         ...
 
-    async def collect(self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]) -> BlobId:
-        """Bring *paths* home as one archive; what does not exist is left out."""
+    async def collect(
+        self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...], project_id: ProjectId
+    ) -> BlobId:
+        """Bring *paths* home as one archive, which counts for the quotas of a project; what does not exist is left out."""
         ...
 
     def files(

@@ -45,7 +45,7 @@ from yunhe.kernel.errors import (
     UnsupportedError,
     YunheError,
 )
-from yunhe.kernel.ids import AllocationId, BlobId, PoolId
+from yunhe.kernel.ids import AllocationId, BlobId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.observability.failpoints import failpoint
 from yunhe.storage import audit
@@ -325,9 +325,12 @@ class PoolService:
         async for chunk in engine.logs(allocation_id, offset=offset, follow=follow):
             yield chunk
 
-    async def collect(self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]) -> BlobId:
+    async def collect(
+        self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...], project_id: ProjectId
+    ) -> BlobId:
         """Bring *paths* home as one archive."""
-        return await self._blobs.put(f"outputs/{allocation_id}", self.files(pool_id, allocation_id, paths))
+        files = self.files(pool_id, allocation_id, paths)
+        return await self._blobs.put(f"outputs/{allocation_id}", files, project_id=project_id)
 
     async def files(
         self, pool_id: PoolId, allocation_id: AllocationId, paths: tuple[str, ...]

@@ -21,6 +21,7 @@ from yunhe.kernel.errors import (
     NotFoundError,
 )
 from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.kernel.quotas import QuotaName
 from yunhe.kernel.validation import nearest
 from yunhe.runtime.platform import Platform
 from yunhe.scheduling.orchestration.jobs.model import Job
@@ -91,7 +92,8 @@ class Caller:
         """Raise ``ForbiddenError`` unless the caller may do *action* in the project; denials are audited."""
         await self.platform.accounts.authorize(self.who, action, project_id, subject)
         if project_id != EVERY_PROJECT:
-            self.rates.check_project(project_id)
+            settings = await self.platform.accounts.project_settings(project_id)
+            self.rates.check_project(project_id, settings.limits.get(QuotaName.REQUESTS_PER_S))
 
     async def authorize_each(self, action: Action, submissions: Iterable[Submission], subject: str) -> None:
         """Raise ``ForbiddenError`` unless the caller may do *action* in the project of each submission."""

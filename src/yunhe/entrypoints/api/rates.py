@@ -5,6 +5,7 @@ import time
 
 from yunhe.kernel.buckets import TokenBuckets
 from yunhe.kernel.errors import TooManyRequestsError
+from yunhe.kernel.quotas import NO_LIMIT
 from yunhe.runtime.limits import ServerLimits
 
 STRANGERS_PER_S = 20.0
@@ -51,12 +52,13 @@ class RequestRates:
                 retry_after_s=wait_s,
             )
 
-    def check_project(self, project_id: str) -> None:
-        """Refuse a request about a project that is asked about too often."""
-        wait_s = self._projects.wait_s(project_id, time.monotonic())
+    def check_project(self, project_id: str, per_s: int | None = None) -> None:
+        """Refuse a request about a project that is asked about too often; *per_s* is its own quota, -1: none."""
+        most = self._limits.project_requests_per_s if per_s is None else per_s
+        wait_s = 0.0 if most == NO_LIMIT else self._projects.wait_s(project_id, time.monotonic(), most)
         if wait_s:
             raise TooManyRequestsError(
-                f"Project {project_id} is asked about more often than {self._limits.project_requests_per_s} times a second.",
+                f"Project {project_id} is asked about more often than {most} times a second (quota requests_per_s).",
                 remedy="Ask less often: watch jobs instead of asking again, submit many tasks as a batch.",
                 retry_after_s=wait_s,
             )

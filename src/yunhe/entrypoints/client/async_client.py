@@ -64,6 +64,8 @@ from yunhe.trading.accounts.model import (
     NewKey,
     Principal,
     Project,
+    ProjectChange,
+    ProjectState,
     Role,
     SecretInfo,
 )
@@ -351,6 +353,15 @@ class AsyncClient:
         """Make a project; one that exists is returned as it is."""
         wish = NewProject(ProjectId(project))
         return await self._connection.ask(_post("/v1/projects", wish), Project, repeatable=True)
+
+    async def project(self, project: str) -> ProjectState:
+        """Return a project: each quota with what is used of it, and where its tasks may connect to."""
+        return await self._get(_project(project), ProjectState)
+
+    async def set_project(self, project: str, change: ProjectChange) -> ProjectState:
+        """Change quotas and network policy of a project; what is left out stays."""
+        call = ApiCall(method="PATCH", path=_project(project), body=msgspec.json.encode(change))
+        return await self._connection.ask(call, ProjectState, repeatable=True)
 
     async def members(self, project: str) -> tuple[Member, ...]:
         """Return who belongs to a project."""

@@ -107,6 +107,8 @@ class Client:
     set_prices = _call(AsyncClient.set_prices)
     projects = _call(AsyncClient.projects)
     create_project = _call(AsyncClient.create_project)
+    project = _call(AsyncClient.project)
+    set_project = _call(AsyncClient.set_project)
     members = _call(AsyncClient.members)
     set_member = _call(AsyncClient.set_member)
     remove_member = _call(AsyncClient.remove_member)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from yunhe.control.pools.model import ExecRequest, ExecSession
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
+from yunhe.kernel.quotas import QuotaName
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import (
     Decision,
@@ -77,6 +78,10 @@ class Orchestration(Protocol):
 
     async def job(self, job_id: JobId, *, among: tuple[ProjectId, ...] | None = None) -> Job:
         """Return one job, or raise ``NotFoundError``; also when it is not of one of the projects *among*."""
+        ...
+
+    async def count_jobs(self, project_id: ProjectId) -> dict[QuotaName, int]:
+        """Return how many jobs of a project are queued and running."""
         ...
 
     async def jobs(self, which: JobFilter) -> JobPage:

@@ -20,6 +20,7 @@ from yunhe.kernel.errors import (
     UnsupportedError,
 )
 from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId
+from yunhe.kernel.quotas import QuotaName
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
 from yunhe.observability.failpoints import failpoint
@@ -64,6 +65,7 @@ from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import AnyRow, Connection, Database
 from yunhe.storage.notices import Notices
+from yunhe.storage.quotas import QuotaBook
 
 RESIZE_WAIT_S = 15.0
 CHANGE_WAIT_S = 5.0
@@ -75,7 +77,7 @@ log = logging.getLogger(__name__)
 class OrchestrationService:
     """Implements ``Orchestration``; what places and drives jobs runs beside it (``workers``)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         database: Database,
         blobs: Blobs,
@@ -83,7 +85,10 @@ class OrchestrationService:
         perception: Perception,
         pools: Pools,
         clock: Clock,
+        *,
+        quotas: QuotaBook = QuotaBook(),  # noqa: B008 - it has no state
     ) -> None:
+        self._quotas = quotas
         self._database = database
         self._blobs = blobs
         self._notices = notices
@@ -97,6 +102,8 @@ class OrchestrationService:
 
         def write(connection: Connection) -> tuple[Job, ...]:
             wanted = orders if key is None else _as_first_submitted(connection, orders, key, now)
+            if wanted is orders:  # else they were accepted before, and are no new ones
+                submission_store.check_queued(connection, self._quotas, wanted)
             jobs = store.insert_jobs(connection, wanted, now, by)
             failpoint("submit-before-commit")
             return jobs
@@ -194,6 +201,15 @@ class OrchestrationService:
     async def job(self, job_id: JobId, *, among: tuple[ProjectId, ...] | None = None) -> Job:
         """Return one job."""
         return await self._database.read(lambda connection: store.read_job(connection, job_id, among))
+
+    async def count_jobs(self, project_id: ProjectId) -> dict[QuotaName, int]:
+        """Return how many jobs of a project are queued and running."""
+        return await self._database.read(
+            lambda c: {
+                QuotaName.QUEUED: submission_store.count_queued(c, project_id),
+                QuotaName.RUNNING: submission_store.count_running(c, project_id),
+            }
+        )
 
     async def jobs(self, which: JobFilter) -> JobPage:
         """Return jobs, newest first."""

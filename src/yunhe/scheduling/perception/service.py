@@ -79,14 +79,11 @@ class PerceptionService:
 class UsageFeed:
     """Brings every pool's minutes of use home; each pool is read by one process at a time."""
 
-    def __init__(
-        self, database: Database, pools: Pools, clock: Clock, *, owner: str, retention_s: float
-    ) -> None:
+    def __init__(self, database: Database, pools: Pools, clock: Clock, *, owner: str) -> None:
         self._database = database
         self._pools = pools
         self._clock = clock
         self._owner = owner
-        self._retention_s = retention_s
 
     async def run(self) -> None:
         """Read pools until cancelled."""
@@ -102,7 +99,6 @@ class UsageFeed:
 
     def _claim(self, connection: Connection, pools: list[PoolId]) -> dict[PoolId, int]:
         now = self._clock()
-        store.forget_usage(connection, now - self._retention_s)
         return store.claim_feeds(connection, pools, owner=self._owner, now=now, ttl_s=LEASE_S)
 
     async def _read(self, pool_id: PoolId, seq: int) -> None:

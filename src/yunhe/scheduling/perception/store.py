@@ -77,6 +77,11 @@ def forget_usage(connection: Connection, before: float) -> None:
     connection.execute(USAGE.delete().where(USAGE.c.minute < int(before // 60)))
 
 
+def forget_usage_of(connection: Connection, allocations: list[AllocationId]) -> None:
+    """Drop the minutes of allocations that are not in our books any more."""
+    connection.execute(USAGE.delete().where(USAGE.c.allocation_id.in_(allocations)))
+
+
 def write_usage(connection: Connection, minutes: tuple[UsageMinute, ...]) -> None:
     """Keep minutes; one that came before is replaced, so that a repeated delivery counts once."""
     for minute in minutes:

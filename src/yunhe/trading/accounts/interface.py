@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.quotas import QuotaName
+from yunhe.storage.quotas import ProjectSettings
 from yunhe.trading.accounts.model import (
     Action,
     AuditLine,
@@ -14,6 +16,8 @@ from yunhe.trading.accounts.model import (
     NewKey,
     Principal,
     Project,
+    ProjectChange,
+    ProjectState,
     Role,
     SecretInfo,
 )
@@ -58,6 +62,20 @@ class Accounts(Protocol):
 
     async def projects(self, who: Principal) -> tuple[Project, ...]:
         """Return the projects *who* may see."""
+        ...
+
+    async def project_settings(self, project_id: ProjectId) -> ProjectSettings:
+        """Return what is set for a project, not more than a second old."""
+        ...
+
+    async def project_state(self, project_id: ProjectId, jobs: dict[QuotaName, int]) -> ProjectState:
+        """Return a project with its limits and use; how many *jobs* it has is known elsewhere."""
+        ...
+
+    async def change_project(
+        self, who: Principal, project_id: ProjectId, change: ProjectChange
+    ) -> ProjectSettings:
+        """Change limits and policy of a project; ``InvalidInputError`` names every value that cannot be."""
         ...
 
     async def members(self, who: Principal, project_id: ProjectId) -> tuple[Member, ...]:

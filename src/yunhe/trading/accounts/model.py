@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from yunhe.kernel.ids import ProjectId, UserId
+from yunhe.kernel.quotas import QuotaName, QuotaUse
 
 EVERY_PROJECT = ProjectId("*")
 """A membership in this project holds in all of them, and for the platform itself (pools, prices, users)."""
@@ -78,6 +79,25 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
     id: ProjectId
     created_at: float
+
+
+class ProjectState(msgspec.Struct, frozen=True, kw_only=True):
+    """A project with what it may have, and what it has."""
+
+    id: ProjectId
+    created_at: float
+    egress: tuple[str, ...] | None
+    """Where its tasks may connect to: null: as pools allow; empty: nowhere; else these blocks of addresses alone."""
+    quotas: tuple[QuotaUse, ...]
+
+
+class ProjectChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What shall be different about a project; what is left out stays as it is."""
+
+    limits: dict[QuotaName, int | None] = {}
+    """The most it may have of each; -1: no limit; null: as by default."""
+    egress: tuple[str, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    """Where its tasks may connect to; null: as pools allow; empty: nowhere."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

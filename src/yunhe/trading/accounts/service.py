@@ -20,11 +20,20 @@ from yunhe.kernel.errors import (
     UnauthenticatedError,
 )
 from yunhe.kernel.ids import ProjectId
+from yunhe.kernel.quotas import QuotaName
 from yunhe.observability.failpoints import failpoint
 from yunhe.storage import audit
 from yunhe.storage.database import Connection, Database
+from yunhe.storage.quotas import (
+    ProjectSettings,
+    QuotaBook,
+    day_of,
+    read_settings,
+    read_uses,
+    write_settings,
+)
 from yunhe.storage.vault import Vault, secret_place
-from yunhe.trading.accounts import keys, store
+from yunhe.trading.accounts import keys, projects, store
 from yunhe.trading.accounts.denials import Denials
 from yunhe.trading.accounts.model import (
     EVERY_PROJECT,
@@ -37,6 +46,8 @@ from yunhe.trading.accounts.model import (
     NewKey,
     Principal,
     Project,
+    ProjectChange,
+    ProjectState,
     Role,
     SecretInfo,
 )
@@ -46,6 +57,8 @@ NOBODY = "–"
 """Stands in the audit log for whoever came without a key that is known."""
 DEFAULT_PROJECT = ProjectId("default")
 SECRET_LIMIT_BYTES = 64 * 1024
+MOST_SECRETS = 500
+"""Of one project."""
 REFUSALS_A_MINUTE = 30
 """Lines of the audit log that one key may cause by what it may not do."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -59,7 +72,15 @@ _USED_RESOLUTION_S = 60.0  # how exact last_used_at is; a write per request woul
 class AccountService:
     """Implements ``Accounts``."""
 
-    def __init__(self, database: Database, vault: Vault, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        vault: Vault,
+        clock: Clock,
+        quotas: QuotaBook = QuotaBook(),  # noqa: B008 - it has no state
+    ) -> None:
+        self._quotas = quotas
+        self._settings: dict[ProjectId, tuple[float, ProjectSettings]] = {}
         self._database = database
         self._vault = vault
         self._clock = clock
@@ -215,6 +236,46 @@ class AccountService:
         visible = await self.visible_projects(who)
         return await self._database.read(lambda connection: store.read_projects(connection, visible))
 
+    async def project_settings(self, project_id: ProjectId) -> ProjectSettings:
+        """Return what is set for a project, not more than a second old."""
+        now = self._clock()
+        until, known = self._settings.get(project_id, (0.0, None))
+        if known is None or now >= until:
+            known = await self._database.read(lambda c: read_settings(c, project_id))
+            if len(self._settings) > _MOST_REMEMBERED:
+                self._settings.clear()
+            self._settings[project_id] = (now + _REMEMBERED_S, known)
+        return known
+
+    async def project_state(self, project_id: ProjectId, jobs: dict[QuotaName, int]) -> ProjectState:
+        """Return a project with its limits and use."""
+        day = day_of(self._clock())
+
+        def read(connection: Connection) -> ProjectState:
+            store.require_project(connection, project_id)
+            (project,) = store.read_projects(connection, (project_id,))
+            used = read_uses(connection, project_id, day) | jobs
+            settings = read_settings(connection, project_id)
+            return projects.state_of(project, settings, self._quotas.defaults, used)
+
+        return await self._database.read(read)
+
+    async def change_project(
+        self, who: Principal, project_id: ProjectId, change: ProjectChange
+    ) -> ProjectSettings:
+        """Change limits and policy of a project."""
+
+        def write(connection: Connection) -> ProjectSettings:
+            store.require_project(connection, project_id)
+            settings = projects.changed(read_settings(connection, project_id), change)
+            write_settings(connection, project_id, settings)
+            self._note(connection, who, "project set", project_id, project_id, detail=projects.told(change))
+            return settings
+
+        settings = await self._database.write(write)
+        self._settings.pop(project_id, None)
+        return settings
+
     async def members(self, who: Principal, project_id: ProjectId) -> tuple[Member, ...]:
         """Return who belongs to a project."""
         return await self._database.read(lambda connection: store.read_members(connection, project_id))
@@ -337,6 +398,7 @@ class AccountService:
 
         def keep(connection: Connection) -> SecretInfo:
             store.require_project(connection, project_id)
+            _require_room(store.read_secrets(connection, project_id), name)
             info = SecretInfo(name=name, project_id=project_id, updated_at=now, updated_by=who.name)
             store.write_secret(connection, info, self._vault.seal(value, *secret_place(project_id, name)))
             self._note(connection, who, "secret set", name, project_id)
@@ -460,6 +522,14 @@ def _check_secret(name: str, value: str) -> None:
         raise InvalidInputError(
             f"A secret has between 1 and {SECRET_LIMIT_BYTES} bytes and no NUL.",
             fields=(FieldProblem("value", "has a length or a byte that is not allowed"),),
+        )
+
+
+def _require_room(there: tuple[SecretInfo, ...], name: str) -> None:
+    if len(there) >= MOST_SECRETS and name not in {secret.name for secret in there}:
+        raise ConflictError(
+            f"The project has {len(there)} secrets, as many as a project may have.",
+            remedy="Delete those that nobody uses: yunhe secret rm NAME.",
         )
 
 

@@ -264,6 +264,14 @@ def revoke_key(connection: Connection, key_id: str, now: float) -> Key:
     return read_key(connection, key_id)
 
 
+def forget_keys(connection: Connection, before: float) -> int:
+    """Drop keys that ended before a moment, those made with them first; return how many."""
+    children = KEYS.alias()
+    ended = sa.or_(KEYS.c.revoked_at < before, KEYS.c.expires_at < before)
+    childless = ~sa.exists().where(children.c.parent_id == KEYS.c.id)
+    return connection.execute(KEYS.delete().where(ended, childless)).rowcount
+
+
 def adopt_children(connection: Connection, key_id: str, parent_id: str) -> None:
     """Let the keys that were made with one key have come from another."""
     connection.execute(KEYS.update().where(KEYS.c.parent_id == key_id).values(parent_id=parent_id))

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from yunhe.kernel.clock import Clock
-from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, YunheError
+from yunhe.kernel.confinement import Confinement, bounded, widening
+from yunhe.kernel.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError, YunheError
 from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
 from yunhe.kernel.validation import most
 from yunhe.scheduling.decision.model import Demand, Plan, Waiting
@@ -118,6 +119,7 @@ class ApplicationService:
 
     async def plan(self, project_id: ProjectId, task: Task) -> Plan:
         """Return where the task would go now."""
+        task = await self._bounded(task, project_id)
         if task.components:
             graph = await self._demands.deconstruct_graph(task, project_id, self._clock())
             return await self._orchestration.plan_graph(graph)
@@ -127,6 +129,7 @@ class ApplicationService:
     async def pareto(self, project_id: ProjectId, task: Task) -> ParetoPlan | Waiting:
         """Return the pools that no other beats in every respect for the task."""
         _refuse_graphs((task,), "compared")
+        task = await self._bounded(task, project_id)
         return await self._orchestration.pareto(
             await self._demands.deconstruct(task, JobId(""), project_id, self._clock())
         )
@@ -135,6 +138,7 @@ class ApplicationService:
         """Return where several tasks would go together now, and what that saves."""
         _refuse_graphs([submission.task for submission in submissions], "planned together")
         now = self._clock()
+        submissions = tuple([await self._within_policy(one) for one in submissions])
         return await self._orchestration.plan_together(
             tuple(
                 [
@@ -153,6 +157,8 @@ class ApplicationService:
             archive_scope(project_id),
             chunks,
             digest=digest,
+            project_id=project_id,
+            sent=True,
             also=lambda c: audit.append(c, by, now, "upload", digest, project_id=project_id),
         )
 
@@ -177,6 +183,7 @@ class ApplicationService:
         self, who: Principal, submissions: tuple[Submission, ...], ids: list[JobId], now: float
     ) -> tuple[JobOrder, ...]:
         secrets = await self._sealed(submissions)
+        submissions = tuple([await self._within_policy(submission) for submission in submissions])
         return tuple(
             [
                 await self._order(
@@ -188,6 +195,29 @@ class ApplicationService:
                 for submission, job_id in zip(submissions, ids, strict=True)
             ]
         )
+
+    async def _within_policy(self, submission: Submission) -> Submission:
+        """Return a submission whose task goes out no further than its project lets it; refuse one that asks for more."""
+        return msgspec.structs.replace(
+            submission, task=await self._bounded(submission.task, submission.project_id)
+        )
+
+    async def _bounded(self, task: Task, project_id: ProjectId) -> Task:
+        egress = (await self._accounts.project_settings(project_id)).egress
+        if egress is None:
+            return task
+        beyond = widening(confinement(task), egress)
+        if beyond:
+            allows = ", ".join(egress) if egress else "no network"
+            raise ForbiddenError(
+                f"The task asks for more network than project {project_id} allows: {allows}.",
+                remedy=f"Ask for less, or for none of it. An administrator changes it: yunhe project set {project_id} --egress BLOCK.",
+                fields=tuple(
+                    FieldProblem(field, "is beyond what the project allows", value) for field, value in beyond
+                ),
+            )
+        apart = bounded(confinement(task), egress) or Confinement()
+        return msgspec.structs.replace(task, network=apart.network, egress=apart.egress)
 
     async def _order(
         self,

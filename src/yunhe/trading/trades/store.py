@@ -133,6 +133,11 @@ def read_balance(connection: Connection, allocation_id: AllocationId) -> Balance
     return Balance() if row is None else msgspec.json.decode(row.body, type=Balance)
 
 
+def forget_balances(connection: Connection, allocations: list[AllocationId]) -> None:
+    """Drop how far allocations have been billed that are over and billed whole; their lines stay."""
+    connection.execute(BALANCES.delete().where(BALANCES.c.allocation_id.in_(allocations)))
+
+
 def write_balance(connection: Connection, allocation_id: AllocationId, balance: Balance) -> None:
     """Note how far an allocation has been billed."""
     connection.execute(BALANCES.delete().where(BALANCES.c.allocation_id == allocation_id))

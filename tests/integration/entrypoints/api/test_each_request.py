@@ -129,6 +129,8 @@ def requests(running: str, ended: str, plan: SavedPlan) -> list[Sent]:
         Sent("DELETE /v1/plugins/{name}/instances/{instance}", "/v1/plugins/more/instances/one", status=403),
         Sent("GET /v1/projects"),
         Sent("POST /v1/projects", json={"id": "green"}, status=201),
+        Sent("GET /v1/projects/{project}", "/v1/projects/blue"),
+        Sent("PATCH /v1/projects/{project}", "/v1/projects/blue", json={"limits": {"queued": 1000}}),
         Sent("GET /v1/projects/{project}/members", "/v1/projects/blue/members"),
         Sent(
             "PUT /v1/projects/{project}/members/{user}",

@@ -43,7 +43,13 @@ def test_a_skypilot_file_is_planned_with_the_effect_of_every_field(shell: Shell,
     path.write_text(SKYPILOT)
     shown = shell.inside("plan", "--explain-fields", path)
     assert shown.returncode == 0, shown.stderr
-    for field in ("resources.infra", "resources.ports", "envs.BUCKET", "secrets.HF_TOKEN", "file_mounts./data"):
+    for field in (
+        "resources.infra",
+        "resources.ports",
+        "envs.BUCKET",
+        "secrets.HF_TOKEN",
+        "file_mounts./data",
+    ):
         assert field in shown.stdout
     assert "only */cn-north asked for (infra)" in shown.stdout, "far is cheaper and is not where it may run"
     told = json.loads(shell.inside("plan", "--explain-fields", path, "--output", "json").stdout)
@@ -124,6 +130,11 @@ def test_the_list_is_shown_anew_until_it_is_interrupted(shell: Shell) -> None:
 def test_the_shell_completes_names(shell: Shell, words: str, completed: str) -> None:
     asking = {"_YUNHE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = subprocess.run(
-        [shell.program, *()], env={**shell.environment, **asking}, capture_output=True, text=True, check=False, timeout=60
+        [shell.program, *()],
+        env={**shell.environment, **asking},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert completed in done.stdout.split()

@@ -124,11 +124,13 @@ async def test_outputs_that_find_no_room_at_home_are_fetched_when_there_is_some(
 ) -> None:
     put, full = Blobs.put, True
 
-    async def put_or_refuse(blobs: Blobs, scope: str, chunks: AsyncIterator[bytes]) -> object:
+    async def put_or_refuse(
+        blobs: Blobs, scope: str, chunks: AsyncIterator[bytes], *, project_id: str
+    ) -> object:
         if full:
             trouble.refused += 1
             raise DiskFullError("The database has no room left.")
-        return await put(blobs, scope, chunks)
+        return await put(blobs, scope, chunks, project_id=project_id)
 
     monkeypatch.setattr(Blobs, "put", put_or_refuse)
     async with rig(tmp_path) as parts:
@@ -187,7 +189,7 @@ async def test_a_log_shorter_than_the_pool_counted_is_told_on_the_attempt(
         job_id = await parts.submit(LEAVES)
         await parts.place()
         job = await parts.until(job_id, JobState.SUCCEEDED)
-        assert "counted 5 bytes and has not kept 5 bytes" in job.attempts[0].log_lost
+        assert "5 of 5 bytes are not kept" in job.attempts[0].log_lost
 
 
 async def test_a_stop_gives_up_files_that_cannot_be_fetched_and_says_so(

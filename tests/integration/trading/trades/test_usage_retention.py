@@ -12,7 +12,6 @@ from yunhe.infrastructure.fake.kind import FakeKind
 from yunhe.runtime.limits import Retention
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
-from yunhe.scheduling.perception import service
 from yunhe.scheduling.perception.store import USAGE
 from yunhe.storage.database import Database
 
@@ -21,10 +20,11 @@ DAY_S = 86_400.0
 
 
 async def test_minutes_older_than_the_retention_go_and_younger_stay(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(service, "FEED_EVERY_S", 0.1)
-    settings = Settings(home=tmp_path, database_url=database_url, retention=Retention(usage_days=2))
+    settings = Settings(
+        home=tmp_path, database_url=database_url, retention=Retention(usage_days=2, sweep_s=0.1)
+    )
     now = int(time.time() // 60)
     ages = {"old": 2 * 1440 + 5, "young": 2 * 1440 - 5, "new": 0}
     async with running(settings, kinds={"fake": FakeKind()}) as platform:

@@ -260,14 +260,18 @@ def asked(task: Task, shell: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("script", ["sh program\necho more\n", "sh program | tee copy\n", "sh program &\nwait\n"])
+@pytest.mark.parametrize(
+    "script", ["sh program\necho more\n", "sh program | tee copy\n", "sh program &\nwait\n"]
+)
 def test_a_program_below_the_shell_has_the_grace_to_save_its_work(
     tmp_path: Path, shell: str, script: str
 ) -> None:
     (tmp_path / "program").write_text(SAVES)
     code, rest = asked(Task(tmp_path, script, "echo next step\n"), shell)
     assert code == 143
-    assert set(rest.splitlines()) - {b"Terminated"} == {b"saved"}  # a shell tells what a signal did to its children
+    assert set(rest.splitlines()) - {b"Terminated"} == {
+        b"saved"
+    }  # a shell tells what a signal did to its children
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated
 
 import msgspec
-from litestar import Router, delete, get, post, put
+from litestar import Router, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ASGIApp
 
-from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
+from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer
 from yunhe.entrypoints.wire import (
     Keys,
@@ -32,6 +32,8 @@ from yunhe.trading.accounts.model import (
     NewKey,
     Principal,
     Project,
+    ProjectChange,
+    ProjectState,
     SecretInfo,
 )
 
@@ -53,6 +55,28 @@ async def create_project(data: JSONBody[NewProject], caller: TheCaller) -> Proje
     """Make a project; one that exists is returned as it is."""
     await caller.authorize_everywhere(Action.MEMBERS, data.id)
     return await caller.platform.accounts.create_project(caller.who, data.id)
+
+
+@get("/projects/{project:str}")
+async def project(project: FromPath[str], caller: TheCaller) -> ProjectState:
+    """Show a project: each quota with what is used of it, and where its tasks may connect to."""
+    await caller.authorize(Action.SEE, ProjectId(project), project)
+    return await _state(caller, ProjectId(project))
+
+
+@patch("/projects/{project:str}")
+async def change_project(
+    project: FromPath[str], data: JSONBody[ProjectChange], caller: TheCaller
+) -> ProjectState:
+    """Change quotas and network policy of a project; what is left out stays. Only an admin of the platform may."""
+    await caller.authorize_everywhere(Action.MEMBERS, project)
+    await caller.platform.accounts.change_project(caller.who, ProjectId(project), data)
+    return await _state(caller, ProjectId(project))
+
+
+async def _state(caller: Caller, project_id: ProjectId) -> ProjectState:
+    jobs = await caller.platform.orchestration.count_jobs(project_id)
+    return await caller.platform.accounts.project_state(project_id, jobs)
 
 
 @get("/projects/{project:str}/members")
@@ -174,6 +198,8 @@ router = Router(
         me,
         projects,
         create_project,
+        project,
+        change_project,
         members,
         set_member,
         remove_member,

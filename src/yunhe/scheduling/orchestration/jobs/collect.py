@@ -19,11 +19,12 @@ from yunhe.kernel.errors import (
 )
 from yunhe.kernel.ids import PoolId
 from yunhe.observability.failpoints import failpoint
-from yunhe.scheduling.orchestration.jobs import lease_store, store
+from yunhe.scheduling.orchestration.jobs import lease_store, retention_store, store
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.storage.database import Database
+from yunhe.storage.quotas import QuotaBook
 
 PIECE_BYTES = 256 * 1024
 LOG_ON_RESERVE_BYTES = 1024 * 1024
@@ -51,9 +52,10 @@ class Home(NamedTuple):
 class Fetcher:
     """Brings logs and outputs home, a few at a time from each pool; whoever ended first is first."""
 
-    def __init__(self, database: Database, pools: Pools) -> None:
+    def __init__(self, database: Database, pools: Pools, quotas: QuotaBook) -> None:
         self._database = database
         self._pools = pools
+        self._quotas = quotas
         self._turns: defaultdict[PoolId, anyio.Semaphore] = defaultdict(
             lambda: anyio.Semaphore(FETCHES_AT_ONCE)
         )
@@ -76,11 +78,9 @@ class Fetcher:
 
     async def _bring_whole_log(self, held: LeasedJob, log_bytes: int) -> str:
         await self.bring_log(held)
-        kept = await self._database.read(lambda connection: store.kept_log_bytes(connection, held))
+        kept, why = await self._database.read(lambda connection: retention_store.kept_log(connection, held))
         lost = log_bytes - kept
-        return (
-            f"The pool counted {log_bytes} bytes and has not kept {lost} bytes of them." if lost > 0 else ""
-        )
+        return f"{lost} of {log_bytes} bytes are not kept. {why}".strip() if lost > 0 else ""
 
     async def bring_log(self, held: LeasedJob) -> None:
         """Keep the output that has come since the last time, each piece where it belongs: the pool may have gaps."""
@@ -98,14 +98,17 @@ class Fetcher:
     async def _keep(self, held: LeasedJob, start: int, data: bytes) -> None:
         small = start + len(data) <= LOG_ON_RESERVE_BYTES
         await self._database.write(
-            lambda connection: store.append_log(connection, held, start, data),
+            lambda connection: retention_store.append_log(connection, held, start, data, self._quotas),
             uses_reserve=small and held.state is JobState.FINISHING,
         )
 
     async def _bring_outputs(self, held: LeasedJob) -> str:
         """Keep the files the job declared as outputs, once."""
         if held.order.outputs and held.outputs_blob is None:
-            blob_id = await self._pools.collect(held.pool_id, held.allocation_id, held.order.outputs)
+            project_id = held.order.demand.project_id
+            blob_id = await self._pools.collect(
+                held.pool_id, held.allocation_id, held.order.outputs, project_id
+            )
             failpoint("outputs-before-record")
             await self._database.write(
                 lambda connection: store.change_row(connection, held, outputs_blob=blob_id)

@@ -17,6 +17,7 @@ from yunhe.control.pools.interface import Pools
 from yunhe.control.pools.model import Ending, LaunchOrder, Observed, Phase, PoolState
 from yunhe.kernel.backoff import delay_s
 from yunhe.kernel.clock import Clock
+from yunhe.kernel.confinement import bounded
 from yunhe.kernel.errors import (
     DatabaseUnavailableError,
     DiskFullError,
@@ -32,8 +33,9 @@ from yunhe.kernel.errors import (
     YunheError,
 )
 from yunhe.kernel.ids import AllocationId, PoolId, made_at_s
+from yunhe.kernel.quotas import NO_LIMIT, QuotaLimits
 from yunhe.kernel.resources import Resources
-from yunhe.kernel.units import MIB
+from yunhe.kernel.units import GIB, KIB, MIB
 from yunhe.observability.failpoints import failpoint
 from yunhe.observability.metrics import REGISTRY
 from yunhe.scheduling.orchestration.jobs import resizing, store
@@ -44,6 +46,7 @@ from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
 from yunhe.scheduling.orchestration.jobs.watcher import Watcher
 from yunhe.storage.database import Connection, Database
 from yunhe.storage.notices import Notices
+from yunhe.storage.quotas import ProjectSettings, QuotaBook, read_settings
 from yunhe.storage.vault import SealBrokenError, Vault, secret_place
 
 CHECK_S = 5.0
@@ -58,6 +61,8 @@ PLACEMENT_TRIES = 5
 REFUSED_PAUSE_S = 1.0
 """After the second refusal; each one after that pauses twice as long. The first is tried elsewhere at once."""
 
+LEAST_LOG_BYTES, MOST_LOG_BYTES = 16 * KIB, 64 * GIB
+"""What agents take as the limit of a log."""
 CLOCKS_DIFFER_S = 2.0
 MOST_DOUBLINGS = 5
 
@@ -92,6 +97,7 @@ class StepDependencies(NamedTuple):
     clock: Clock
     owner: str
     room_freed: Callable[[], None]
+    quotas: QuotaBook = QuotaBook()
 
 
 class DrivenJob:
@@ -123,7 +129,7 @@ class Steps:
     def __init__(self, means: StepDependencies, watcher: Watcher) -> None:
         self._means = means
         self._watcher = watcher
-        self._fetcher = Fetcher(means.database, means.pools)
+        self._fetcher = Fetcher(means.database, means.pools, means.quotas)
 
     async def _change(self, held: LeasedJob, state: JobState, **values: Any) -> None:
         now = self._means.clock()
@@ -144,8 +150,12 @@ class Steps:
             await self._launch(held, drive)
 
     async def _launch(self, held: LeasedJob, drive: DrivenJob) -> None:
+        project_id = held.order.demand.project_id
+        limits, settings = await self._means.database.read(
+            lambda c: (self._means.quotas.limits(c, project_id), read_settings(c, project_id))
+        )
         try:
-            order = self._launch_order(held)
+            order = self._launch_order(held, limits, settings)
         except (
             SealBrokenError
         ) as error:  # the key may be on its way to this server, or the order be sealed anew
@@ -224,8 +234,10 @@ class Steps:
         _note_first_run(held, started_at)
         self._means.notices.poke()
 
-    def _launch_order(self, held: LeasedJob) -> LaunchOrder:
+    def _launch_order(self, held: LeasedJob, limits: QuotaLimits, settings: ProjectSettings) -> LaunchOrder:
+        """Return the order to send; its project may have become stricter since it was accepted."""
         order = held.order
+        log_bytes = MOST_LOG_BYTES if limits.job_log_bytes == NO_LIMIT else limits.job_log_bytes
         return LaunchOrder(
             allocation_id=held.allocation_id,
             token=held.token,
@@ -243,7 +255,8 @@ class Steps:
             grace_s=order.grace_s,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,
             outputs=order.outputs,
-            confinement=order.confinement,
+            confinement=bounded(order.confinement, settings.egress),
+            log_limit_bytes=max(LEAST_LOG_BYTES, log_bytes),
         )
 
     async def _refused(self, held: LeasedJob, error: YunheError) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from yunhe.control.pools.model import Meters
-from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.errors import GoneError, NotFoundError
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Demand
@@ -24,7 +24,7 @@ from yunhe.scheduling.orchestration.jobs.events import (
 )
 from yunhe.scheduling.orchestration.jobs.model import Attempt, Job, JobFilter, JobOrder, JobPage
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState, follow
-from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, NODES, WAITS
+from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, NODES, PRUNED, WAITS
 from yunhe.storage import audit, leases, outbox
 from yunhe.storage.database import AnyRow, Connection, insert_missing
 from yunhe.storage.resealing import SealedColumn
@@ -411,8 +411,18 @@ def read_job(connection: Connection, job_id: JobId, among: tuple[ProjectId, ...]
     query = sa.select(JOBS).where(JOBS.c.id == job_id)
     row = connection.execute(query if among is None else query.where(JOBS.c.project_id.in_(among))).first()
     if row is None:
-        raise NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.")
+        raise _missing(connection, job_id)
     return _to_jobs(connection, [row])[0]
+
+
+def _missing(connection: Connection, job_id: JobId) -> NotFoundError:
+    """Say that there is no such job: none ever, or none any more."""
+    if job_id.startswith("job_") and job_id <= (connection.scalar(sa.select(PRUNED.c.job_id)) or ""):
+        return GoneError(
+            f"There is no job {job_id} any more: jobs of its age that ended have been removed, with logs and outputs.",
+            remedy="What it cost stays: yunhe cost JOB. Jobs that are kept: yunhe ps --all.",
+        )
+    return NotFoundError(f"There is no job {job_id}.", remedy="List them: yunhe ps --all.")
 
 
 def read_many(connection: Connection, ids: list[JobId]) -> tuple[Job, ...]:
@@ -522,22 +532,6 @@ def _to_attempt(row: AnyRow) -> Attempt:
         log_lost=row.log_lost,
         outputs_lost=row.outputs_lost,
     )
-
-
-def append_log(connection: Connection, held: LeasedJob, start: int, data: bytes) -> None:
-    """Keep a piece of output that begins at byte *start*; guarded, so that two holders never interleave."""
-    update_guarded(connection, held, log_bytes=start + len(data))
-    connection.execute(
-        LOGS.insert().values(
-            allocation_id=held.allocation_id, start=start, size_bytes=len(data), data=zlib.compress(data, 1)
-        )
-    )
-
-
-def kept_log_bytes(connection: Connection, held: LeasedJob) -> int:
-    """Return how much output of the newest attempt is kept."""
-    kept = sa.select(sa.func.sum(LOGS.c.size_bytes)).where(LOGS.c.allocation_id == held.allocation_id)
-    return int(connection.scalar(kept) or 0)
 
 
 def update_guarded(connection: Connection, held: LeasedJob, **values: Any) -> None:

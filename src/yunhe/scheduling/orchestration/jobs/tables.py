@@ -35,6 +35,8 @@ JOBS = sa.Table(
     sa.Index("ix_orchestration_job_state_id", "state", "id"),
     sa.Index("ix_orchestration_job_project_id_id", "project_id", "id"),
     sa.Index("ix_orchestration_job_lease_owner", "lease_owner"),
+    # For quotas, which count what is not over, and for retention, which looks for what ended long ago.
+    sa.Index("ix_orchestration_job_project_id_ended_at_state", "project_id", "ended_at", "state"),
 )
 WAITS = sa.Table(
     "orchestration_wait",  # why jobs of a shape wait: one row serves ten thousand of them
@@ -79,6 +81,12 @@ ROUNDS = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),  # 0 holds a whole snapshot, others what changed
     sa.Column("world", sa.LargeBinary, nullable=False),
     sa.Column("reserved", sa.LargeBinary, nullable=False),  # by each decision, in their order
+)
+PRUNED = sa.Table(
+    "orchestration_pruned",  # the newest job that has been removed, so that who asks for one is told
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("job_id", sa.String(40), nullable=False),
 )
 LOGS = sa.Table(
     "orchestration_log",

@@ -18,13 +18,14 @@ from yunhe.scheduling.orchestration.placing.placer import Placer
 from yunhe.scheduling.perception.interface import Perception
 from yunhe.storage.database import Database
 from yunhe.storage.notices import Notices
+from yunhe.storage.quotas import QuotaBook
 from yunhe.storage.vault import Vault
 
 
 class Workers:
     """Places and drives jobs; any number of processes may do so at once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what they work with
         self,
         database: Database,
         notices: Notices,
@@ -32,12 +33,20 @@ class Workers:
         services: tuple[Perception, Pools],
         clock: Clock,
         owner: str,
+        *,
+        quotas: QuotaBook,
     ) -> None:
         perception, pools = services
-        means = StepDependencies(database, pools, vault, notices, clock, owner, self._room_freed)
+        means = StepDependencies(database, pools, vault, notices, clock, owner, self._room_freed, quotas)
         self._driver = Driver(means)
         self._placer = Placer(
-            database, perception, clock, owner=owner, lease_s=LEASE_S, taken=self._driver.take
+            database,
+            perception,
+            clock,
+            owner=owner,
+            lease_s=LEASE_S,
+            taken=self._driver.take,
+            quotas=quotas,
         )
         self._releaser = Releaser(database, pools, clock)
         self._orphans = OrphanCleanup(database, pools)

@@ -1,5 +1,6 @@
 """A placement round: one look at the world, and the decisions made on it, each seeing the room that earlier ones left."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from time import monotonic
@@ -9,18 +10,20 @@ import msgspec
 import numpy as np
 
 from yunhe.kernel.ids import NodeId
+from yunhe.kernel.quotas import NO_LIMIT
 from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.scheduling.decision.archive import differ_in_room_only, room_change, room_of_nodes
 from yunhe.scheduling.decision.cycle import Cycle, HeldResources
 from yunhe.scheduling.decision.decide import decide_in, place_in, place_in_order
 from yunhe.scheduling.decision.model import Decision, Demand, Placed, Waiting
 from yunhe.scheduling.orchestration.jobs import store
-from yunhe.scheduling.orchestration.placing.placement_store import PlacedJob
+from yunhe.scheduling.orchestration.placing.placement_store import PlacedJob, RunningQuotas
 from yunhe.scheduling.orchestration.placing.waiting import IntArray
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 from yunhe.storage.database import AnyRow
 
 Judged = list[tuple[AnyRow, Demand]]
+NO_QUOTAS = RunningQuotas({}, NO_LIMIT, {})
 
 
 class PlacementBatch(NamedTuple):
@@ -37,8 +40,19 @@ class PlacementBatch(NamedTuple):
 class PlacementRound:
     """One look at the world and the decisions made on it."""
 
-    def __init__(self, snapshot: Snapshot, promised: dict[NodeId, Resources], knew: int) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        promised: dict[NodeId, Resources],
+        knew: int,
+        quotas: RunningQuotas = NO_QUOTAS,
+    ) -> None:
         self.knew = knew
+        self.quotas = quotas
+        self.held: dict[str, str] = {}
+        """Shapes that were not looked at, for their projects run as many jobs as they may."""
+        self._taken: Counter[str] = Counter()
+        """How many jobs of each project this round has placed."""
         """The last event that had happened."""
         self.refused: dict[str, Demand] = {}
         """By shape: jobs of one shape wait for the same thing, so one answer serves them all."""
@@ -50,18 +64,42 @@ class PlacementRound:
         """Decide for each job in order and return those placed; one that must wait holds nobody up."""
         seen = self.left
         choices: list[PlacedJob] = []
-        asked = [(row, store.pending_order(row)) for row in page if row.shape not in self.refused]
+        asked = [(row, store.pending_order(row)) for row in self._admitted(page)]
         for avoids, run in groupby(asked, key=lambda one: bool(one[1].avoid_pools)):
             judged = list(run)
             decisions = self._retried(judged) if avoids else self._in_order(judged)
             for (row, demand), decision in zip(judged, decisions, strict=True):
                 if isinstance(decision, Placed):
+                    self._taken[row.project_id] += 1
                     choices.append(PlacedJob(row, demand, decision, len(choices)))
                 else:
                     self.refused[row.shape] = demand
         nodes = {choice.decision.assignments[0].node_id for choice in choices}
         reservations = [self._cycle.reservation(choice.row.id) for choice in choices]
         return PlacementBatch(seen, choices, reservations, {node: self._total(node) for node in nodes})
+
+    def _admitted(self, page: Iterable[AnyRow]) -> list[AnyRow]:
+        """Return the jobs to decide for: of each project no more than it may run.
+
+        Once a project runs as many as it may, its shapes are held; what is beyond that before is for the next round.
+        """
+        admitted: list[AnyRow] = []
+        asked: Counter[str] = Counter()
+        for row in page:
+            if row.shape in self.refused or row.shape in self.held:
+                continue
+            room = self.quotas.room(row.project_id)
+            if room is None or self._taken[row.project_id] + asked[row.project_id] < room:
+                asked[row.project_id] += 1
+                admitted.append(row)
+            elif self._taken[row.project_id] >= room:
+                self.held[row.shape] = row.project_id
+        return admitted
+
+    def hold_reason(self, project_id: str) -> str:
+        """Say why jobs of a project wait that runs as many as it may."""
+        limit = self.quotas.limit(project_id)
+        return f"project {project_id} runs as many jobs as its quota allows (running: {limit}); it goes on when one of them ends"
 
     def _in_order(self, judged: Judged) -> list[Decision]:
         return place_in_order([demand for _, demand in judged], self._cycle)

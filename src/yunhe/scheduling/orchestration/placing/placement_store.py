@@ -9,15 +9,18 @@ import sqlalchemy as sa
 
 from yunhe.control.pools.model import Meters
 from yunhe.kernel.ids import AllocationId, JobId, ProjectId, new_id
+from yunhe.kernel.quotas import NO_LIMIT, QuotaName
 from yunhe.scheduling.decision.model import Demand, Placed
 from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged, Placing
-from yunhe.scheduling.orchestration.jobs.states import JobState, follow
+from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState, follow
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, tell
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, ROUNDS, WAITS
 from yunhe.scheduling.orchestration.placing.rounds import RecordedDecision, RoundRow
 from yunhe.storage import outbox
 from yunhe.storage.database import AnyRow, Connection, insert_missing
+from yunhe.storage.quotas import QuotaBook, lock_projects
 
+PLACED = tuple(state for state in JobState if state not in FINAL and state is not JobState.PENDING)
 ROUNDS_KEPT_S = 30 * 86400.0
 NO_METERS = msgspec.json.encode(Meters())
 
@@ -58,6 +61,55 @@ class LeaseTerms(NamedTuple):
     owner: str
     now: float
     until: float
+
+
+class RunningQuotas(NamedTuple):
+    """How many more jobs projects may run."""
+
+    limits: dict[str, int]
+    """Of projects that have one of their own."""
+    default: int
+    running: dict[str, int]
+
+    def limit(self, project_id: str) -> int:
+        """Return how many jobs a project may run at once; -1: any number."""
+        return self.limits.get(project_id, self.default)
+
+    def room(self, project_id: str) -> int | None:
+        """Return how many more jobs a project may run; None: any number."""
+        limit = self.limit(project_id)
+        return None if limit == NO_LIMIT else max(0, limit - self.running.get(project_id, 0))
+
+
+def running_quotas(connection: Connection, quotas: QuotaBook) -> RunningQuotas:
+    """Return how many jobs projects run, where that is limited."""
+    limits, default = quotas.limited(connection, QuotaName.RUNNING), quotas.defaults.running
+    running: dict[str, int] = {}
+    if default != NO_LIMIT or any(limit != NO_LIMIT for limit in limits.values()):
+        counted = sa.select(JOBS.c.project_id, sa.func.count().label("jobs")).where(JOBS.c.state.in_(PLACED))
+        rows = connection.execute(counted.group_by(JOBS.c.project_id))
+        running = {row.project_id: row.jobs for row in rows}
+    return RunningQuotas(limits, default, running)
+
+
+def within_quotas(connection: Connection, quotas: QuotaBook, choices: list[PlacedJob]) -> list[PlacedJob]:
+    """Return those of *choices* that their projects may run; nobody else places jobs of these until the transaction ends."""
+    limits = running_quotas(connection, quotas)
+    projects = {choice.row.project_id for choice in choices}
+    limited = [one for one in projects if limits.limit(one) != NO_LIMIT]
+    if not limited:
+        return choices
+    lock_projects(connection, limited)
+    limits = running_quotas(connection, quotas)
+    taken: dict[str, int] = {}
+    kept: list[PlacedJob] = []
+    for choice in choices:
+        project_id = choice.row.project_id
+        room = limits.room(project_id)
+        if room is None or taken.get(project_id, 0) < room:
+            taken[project_id] = taken.get(project_id, 0) + 1
+            kept.append(choice)
+    return kept
 
 
 def pending_after(connection: Connection, after: str, limit: int) -> list[AnyRow]:

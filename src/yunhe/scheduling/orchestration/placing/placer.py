@@ -5,6 +5,7 @@ job still being pending and by the node still having room, both checked in the t
 """
 
 import math
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -38,6 +39,7 @@ from yunhe.scheduling.perception.interface import Perception
 from yunhe.scheduling.perception.snapshot import Snapshot
 from yunhe.storage.database import AnyRow, Connection, Database
 from yunhe.storage.outbox import Event
+from yunhe.storage.quotas import QuotaBook
 
 TICK_S = 1.0
 GATHER_S = 0.01  # what comes within this long is decided together
@@ -55,6 +57,7 @@ LOOK_TIMES = 4
 QUIET_S = 0.2
 """So long after what came was placed before a backlog, that is left alone, unless more comes: the jobs placed start first."""
 EXPLAIN_S = 0.02
+GROUP_LOCKS = 256
 REASONS_KEPT_S = 86400.0
 REFRESH_S = 3600.0
 
@@ -80,7 +83,7 @@ _CHANGE = msgspec.json.Decoder(JobChanged)
 class Placer:
     """Decides for pending jobs, again and again."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         database: Database,
         perception: Perception,
@@ -89,7 +92,9 @@ class Placer:
         owner: str,
         lease_s: float,
         taken: Taken,
+        quotas: QuotaBook = QuotaBook(),  # noqa: B008 - it has no state
     ) -> None:
+        self._quotas = quotas
         self._database = database
         self._perception = perception
         self._clock = clock
@@ -104,6 +109,8 @@ class Placer:
         """When shapes that were due were looked at last."""
         self._unexplained: dict[str, Demand] = {}
         """Shapes that were refused while there was no time to say why."""
+        self._over_quota: dict[str, str] = {}
+        """Shapes that were found to wait for the quota of their project, with the reason to tell."""
         self._quiet_at = 0.0
         """When those that were placed before a backlog will have started."""
         self._outdated = False
@@ -170,10 +177,15 @@ class Placer:
 
     async def _round(self, came: list[str], began: float) -> int:
         """Look at the world, place what fits of what *came* and what is due, and say why others wait."""
-        known = await self._database.read(store.known)
+        known, limits = await self._database.read(
+            lambda c: (store.known(c), placement_store.running_quotas(c, self._quotas))
+        )
         snapshot = await self._perception.snapshot(known.promised, known.groups)
-        current = PlacementRound(snapshot, known.promised, known.newest)
+        current = PlacementRound(snapshot, known.promised, known.newest, limits)
         self._notice(current)
+        for project_id in self._queue.holding:
+            room = limits.room(project_id)
+            self._queue.let_go(project_id, LOOKS if room is None else min(room, LOOKS))
         self._outdated = False
         placed, looked = 0, anyio.current_time()
         until = looked + max(ROUND_S, LOOK_TIMES * (looked - began))
@@ -220,6 +232,9 @@ class Placer:
             if shape in current.refused:
                 self._queue.park(shape, needs_of(current.refused[shape]), self._world)
                 self._deadlines.add(shape, current.refused[shape])
+            elif shape in current.held:
+                self._queue.hold(shape, current.held[shape])
+                self._over_quota[shape] = current.hold_reason(current.held[shape])
         return placed
 
     async def _end_overdue(self) -> None:
@@ -310,7 +325,7 @@ class Placer:
                     tasks.start_soon(self._commit, current.knew, batch)
                 batch = await self._judge(current, page) if page else None
             placed += len(batch.choices) if batch else 0
-            shapes -= current.refused.keys()
+            shapes -= current.refused.keys() | current.held.keys()
             after = page[-1][0] if page else after
             page = self._queue.page(shapes, after, PAGE) if anyio.current_time() < until else []
         return placed
@@ -334,7 +349,7 @@ class Placer:
         failpoint("place-before-commit")
         try:
             taken = await self._database.write(
-                lambda c: _write(c, knew, batch, terms, row), uses_reserve=False
+                lambda c: self._write(c, knew, batch, terms, row), uses_reserve=False
             )
         except BaseException:
             self._log.begin_anew()
@@ -347,16 +362,26 @@ class Placer:
             self._queue.remove(choice.row.id, choice.row.shape)
             self._taken(JobId(choice.row.id), choice.row.lease_token + 1)
 
+    def _write(
+        self, connection: Connection, knew: int, batch: PlacementBatch, terms: LeaseTerms, at: RoundRow
+    ) -> list[PlacedJob]:
+        """Make jobs ours that are still pending, where nodes have the room and quotas allow; return which."""
+        allowed = placement_store.within_quotas(connection, self._quotas, batch.choices)
+        roomy = _still_fitting(connection, batch, allowed)
+        placement_store.write_round(connection, at, terms.now)
+        return placement_store.start(connection, roomy, terms, knew, at)
+
     async def _explain(self, current: PlacementRound) -> None:
         """Write why jobs of each shape wait, where that has changed."""
         now = self._clock()
         if now - self._refreshed_at > REFRESH_S:
             self._refreshed_at, self._told = now, {}
             await self._database.write(lambda c: placement_store.forget_wait_reasons(c, now - REASONS_KEPT_S))
-        if not self._unexplained:
+        if not self._unexplained and not self._over_quota:
             return
         asked, self._unexplained = self._unexplained, {}
-        reasons = await anyio.to_thread.run_sync(current.reasons, asked, EXPLAIN_S)
+        over_quota, self._over_quota = self._over_quota, {}
+        reasons = await anyio.to_thread.run_sync(current.reasons, asked, EXPLAIN_S) | over_quota
         changed = {
             shape: reason for shape, reason in reasons.items() if self._told.get(shape) != hash(reason)
         }
@@ -365,16 +390,16 @@ class Placer:
             self._told |= {shape: hash(reason) for shape, reason in changed.items()}
 
 
-def _write(
-    connection: Connection, knew: int, batch: PlacementBatch, terms: LeaseTerms, at: RoundRow
+def _still_fitting(
+    connection: Connection, batch: PlacementBatch, choices: list[PlacedJob]
 ) -> list[PlacedJob]:
-    """Make jobs ours that are still pending, where their nodes still have the room; return which."""
+    """Return those of *choices* whose nodes still have the room."""
     together = {group for choice in batch.choices for group in _groups_of(choice.demand)}
-    store.lock_nodes(connection, [*batch.totals, *(NodeId(f"group/{group}") for group in together)])
+    store.lock_nodes(connection, [*batch.totals, *{_lock_of(group) for group in together}])
     promised = store.promised(connection, batch.totals)
     groups = store.running_groups(connection) if together else {}
     roomy: list[PlacedJob] = []
-    for choice in batch.choices:
+    for choice in choices:
         goes, demand = choice.decision.assignments[0], choice.demand
         holds = promised.get(goes.node_id, Resources()).plus(goes.resources)
         # What another process has placed since the snapshot: the next round decides anew.
@@ -385,8 +410,12 @@ def _write(
         promised[goes.node_id] = holds
         groups[goes.node_id] = (*groups.get(goes.node_id, ()), *demand.groups)
         roomy.append(choice)
-    placement_store.write_round(connection, at, terms.now)
-    return placement_store.start(connection, roomy, terms, knew, at)
+    return roomy
+
+
+def _lock_of(group: str) -> NodeId:
+    """Return the row to lock for a group: there are a few for all, for anybody may name as many groups as they like."""
+    return NodeId(f"group/{zlib.crc32(group.encode()) % GROUP_LOCKS}")
 
 
 def _groups_of(demand: Demand) -> set[str]:

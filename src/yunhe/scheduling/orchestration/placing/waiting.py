@@ -36,6 +36,9 @@ class WaitingQueue:
         self._needs = np.zeros((64, COLUMNS), dtype=np.int64)
         self._row: dict[str, int] = {}
         self._shape_of_row: list[str] = []
+        self._held: dict[str, list[tuple[JobId, str]]] = {}
+        """Project → its shapes that wait for its quota alone, by the oldest job of each."""
+        self._holder: dict[str, tuple[str, JobId]] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -67,6 +70,37 @@ class WaitingQueue:
             self._jobs.pop(shape, None)
             self._due.pop(shape, None)
             self._unpark(shape)
+            self._unhold(shape)
+
+    def hold(self, shape: str, project_id: str) -> None:
+        """Note that a shape waits for the quota of its project; nothing else makes it due."""
+        if shape not in self._jobs:
+            return
+        self._due.pop(shape, None)
+        self._unpark(shape)
+        self._unhold(shape)
+        oldest = self._jobs[shape][0]
+        self._holder[shape] = (project_id, oldest)
+        insort(self._held.setdefault(project_id, []), (oldest, shape))
+
+    @property
+    def holding(self) -> list[str]:
+        """The projects of which jobs wait for the quota."""
+        return list(self._held)
+
+    def let_go(self, project_id: str, limit: int) -> None:
+        """Make due the shapes with the oldest jobs that wait for a project's quota, up to *limit*."""
+        for _, shape in self._held.get(project_id, [])[:limit]:
+            self._unhold(shape)
+            self._due[shape] = None
+
+    def _unhold(self, shape: str) -> None:
+        project_id, oldest = self._holder.pop(shape, ("", JobId("")))
+        held = self._held.get(project_id)
+        if held is not None:
+            del held[bisect_left(held, (oldest, shape))]
+            if not held:
+                del self._held[project_id]
 
     def park(self, shape: str, needs: IntArray, world: int) -> None:
         """Note that a shape was refused in *world*; only a node with room for *needs* can change that."""

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from yunhe.entrypoints.cli.commands.access import quotas
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import current_context, load_config, save_config
 from yunhe.entrypoints.cli.terminal.screen import (
@@ -21,6 +22,7 @@ from yunhe.entrypoints.cli.terminal.screen import (
     table,
 )
 from yunhe.kernel.errors import NotFoundError
+from yunhe.kernel.quotas import QuotaName
 from yunhe.trading.accounts.model import Role
 
 app = PlainApp(no_args_is_help=True, help="Projects: who pays and who may see.")
@@ -56,6 +58,61 @@ def create(name: NameArgument, *, output: OutputOption = Format.TABLE) -> None:
         print_json(project)
     else:
         err().print(f"✓ project {project.id}   use it   yunhe project use {project.id}")
+
+
+@app.command()
+def show(name: NameArgument, *, output: OutputOption = Format.TABLE) -> None:
+    """Show a project's quotas, what is used of each, and where its tasks may connect to."""
+    with connected() as client:
+        state = client.project(name)
+    if output is Format.JSON:
+        print_json(state)
+        return
+    out().print(quotas.project_view(state))
+    out().print(f"tasks connect to   {quotas.egress_text(state)}")
+
+
+@app.command("set")
+def set_(  # noqa: PLR0913 - each is an option
+    name: NameArgument,
+    *,
+    max_queued: quotas.QueuedOption = "",
+    max_running: quotas.RunningOption = "",
+    max_upload_file_bytes: quotas.UploadFileOption = "",
+    max_upload_bytes_per_day: quotas.UploadDayOption = "",
+    max_blob_bytes: quotas.BlobOption = "",
+    max_log_bytes: quotas.LogOption = "",
+    max_job_log_bytes: quotas.JobLogOption = "",
+    max_requests_per_s: quotas.RequestsOption = "",
+    egress: quotas.EgressOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Change quotas and network policy of a project; what is not said stays. Administrators may.
+
+    Examples:
+      yunhe project set vision --max-queued 1000 --max-running 20
+      yunhe project set vision --max-blob-bytes 50GB --max-log-bytes default
+      yunhe project set vision --egress 10.0.0.0/8 --egress 192.0.2.7:443
+    """
+    change = quotas.change_of(
+        {
+            QuotaName.QUEUED: max_queued,
+            QuotaName.RUNNING: max_running,
+            QuotaName.UPLOAD_FILE_BYTES: max_upload_file_bytes,
+            QuotaName.UPLOAD_BYTES_PER_DAY: max_upload_bytes_per_day,
+            QuotaName.BLOB_BYTES: max_blob_bytes,
+            QuotaName.LOG_BYTES: max_log_bytes,
+            QuotaName.JOB_LOG_BYTES: max_job_log_bytes,
+            QuotaName.REQUESTS_PER_S: max_requests_per_s,
+        },
+        egress,
+    )
+    with connected() as client:
+        state = client.set_project(name, change)
+    if output is Format.JSON:
+        print_json(state)
+    else:
+        err().print(f"✓ project {name} is set   see it   yunhe project show {name}")
 
 
 @app.command()

@@ -35,3 +35,6 @@ def logs(
         except KeyboardInterrupt:
             err().print(f"\nThe job goes on.   stop it   yunhe stop {found.id}")
             raise typer.Exit(130) from None
+        for one in client.job(found.id).attempts:
+            if one.log_lost and attempt in (0, one.number):
+                err().print(f"✗ some output of attempt {one.number} is not here: {one.log_lost}")

@@ -97,6 +97,7 @@ def serve(  # noqa: PLR0913 - each is an option
             home=at,
             limits=said.limits,
             retention=said.retention,
+            quotas=said.quotas,
             database_url=database,
             role=role,
             host=host,
