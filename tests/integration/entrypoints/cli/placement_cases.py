@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from integration.entrypoints.cli.conftest import Shell
+from yunhe.entrypoints.cli.terminal.follow import NOTHING_FITS
 
 SMALL = ("--cpus", "0.5", "--memory", "64MB")
 FACTS = (
@@ -45,14 +46,15 @@ SHOWN_APART = {"groups", "tolerations", "interruptible", "start_after"}
 """Fields that allow more instead of less, that others are judged by, or that hold a job instead of refusing pools."""
 
 
-def said(shell: Shell, *words: str) -> str:
+def said(shell: Shell, *words: str, codes: tuple[int, ...] = (0,)) -> str:
     done = shell.inside(*words)
-    assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+    assert done.returncode in codes, f"{' '.join(words)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 def planned(shell: Shell, *options: str) -> dict[str, Any]:
-    return msgspec.json.decode(said(shell, "plan", "--output", "json", *SMALL, *options, "--", "true"))
+    words = ("plan", "--output", "json", *SMALL, *options, "--", "true")
+    return msgspec.json.decode(said(shell, *words, codes=(0, NOTHING_FITS)))
 
 
 def explained(shell: Shell, *options: str, page: bool = False) -> dict[str, Any]:

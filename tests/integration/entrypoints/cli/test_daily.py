@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.entrypoints.api.serving import Served, serving
-from integration.entrypoints.cli.conftest import Shell
+from integration.entrypoints.cli.conftest import YUNHE, Shell
 from integration.entrypoints.cli.test_plans import add_pool
 from yunhe.entrypoints.cli.terminal.follow import NOTHING_FITS
 
@@ -98,7 +98,7 @@ def test_many_files_are_one_table_and_are_stopped_by_a_pattern(shell: Shell, tmp
     done = shell.inside("run", "-y", "-d", *files)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("COST/h") == 1
-    assert "4 tasks together" in done.stderr
+    assert "Considered for 4 tasks" in done.stderr
     until = time.monotonic() + 60
     while "4 of 4" not in (listed := shell.inside("pool", "ls").stdout) and time.monotonic() < until:
         time.sleep(0.2)
@@ -114,13 +114,14 @@ def test_many_files_are_one_table_and_are_stopped_by_a_pattern(shell: Shell, tmp
 
 
 def test_the_list_is_shown_anew_until_it_is_interrupted(shell: Shell) -> None:
-    watching = shell.start("ps", "--watch")
-    try:
+    with subprocess.Popen(
+        [*YUNHE, "ps", "--watch"], env=shell.environment, stdout=subprocess.PIPE, text=True
+    ) as watching:
         assert watching.stdout is not None
-        assert "JOB" in watching.stdout.readline()
-    finally:
+        first = watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-    assert watching.wait(timeout=60) == 0
+        assert watching.wait(timeout=60) == 0
+    assert "JOB" in first
 
 
 @pytest.mark.parametrize(
@@ -130,11 +131,6 @@ def test_the_list_is_shown_anew_until_it_is_interrupted(shell: Shell) -> None:
 def test_the_shell_completes_names(shell: Shell, words: str, completed: str) -> None:
     asking = {"_YUNHE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = subprocess.run(
-        [shell.program, *()],
-        env={**shell.environment, **asking},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        YUNHE, env={**shell.environment, **asking}, capture_output=True, text=True, check=False, timeout=60
     )
     assert completed in done.stdout.split()

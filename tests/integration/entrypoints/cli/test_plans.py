@@ -153,7 +153,7 @@ def test_one_candidate_has_nothing_to_be_compared_with(shell: Shell, tmp_path: P
 def test_pareto_of_a_task_that_fits_nowhere_says_why(shell: Shell, tmp_path: Path) -> None:
     path = task_file(tmp_path, "app", "run: 'true'\nresources: {cpus: 64}\n")
     done = shell.inside("plan", "--pareto", path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "64 cores asked, 4 free" in done.stdout
 
 
@@ -223,7 +223,7 @@ def test_tasks_that_do_not_fit_together_name_the_nearest_miss(shell: Shell, tmp_
         for n in range(2)
     ]
     done = shell.inside("plan", *files)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     page = " ".join(done.stdout.split())
     assert "does not fit beside the others." in page
     assert "came nearest: mid; 3 cores asked, 1 free" in page

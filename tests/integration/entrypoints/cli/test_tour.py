@@ -160,7 +160,7 @@ def test_interrupting_a_run_leaves_the_job_running(admin: Shell) -> None:
             running.kill()
     job_id = newest(admin, "long")
     assert running.returncode == 130
-    assert "Left running: long" in said
+    assert "is left running." in said
     assert f"come back   yunhe logs -f {job_id}" in said
     time.sleep(1.0)
     assert state_of(admin, job_id) is JobState.RUNNING

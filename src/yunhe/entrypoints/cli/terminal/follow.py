@@ -9,6 +9,7 @@ import typer
 from yunhe.entrypoints.cli.terminal.screen import err, hints, spinner
 from yunhe.entrypoints.cli.views.jobs import ending
 from yunhe.entrypoints.client import Client
+from yunhe.kernel.errors import YunheError
 from yunhe.kernel.ids import JobId
 from yunhe.kernel.units import show_duration
 from yunhe.scheduling.orchestration.jobs.model import Job
@@ -98,9 +99,17 @@ def await_end(client: Client, job_id: JobId) -> Job:
 
 def _let_go(client: Client, jobs: Sequence[Job]) -> None:
     for job in jobs:
-        state = client.job(job.id).state
-        err().print(f"\n{job.name} ({job.id}) is left {'waiting' if state is JobState.PENDING else state}.")
+        err().print(f"\n{job.name} ({job.id}) is left {_state(client, job)}.")
         err().print(hints({"come back": f"yunhe logs -f {job.id}", "stop it": f"yunhe stop {job.id}"}))
+
+
+def _state(client: Client, job: Job) -> str:
+    """Return how a job stands in a word; one that has not started is not said to run."""
+    try:
+        state = client.job(job.id).state
+    except YunheError:
+        return "as it is"
+    return "waiting" if state is JobState.PENDING else str(state)
 
 
 def tell_ending(client: Client, job: Job) -> None:

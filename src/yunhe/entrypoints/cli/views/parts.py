@@ -75,7 +75,7 @@ def _way(tie: TieRoute) -> tuple[str, str]:
 
 def _waiting(plan: GraphWaiting) -> list[RenderableType]:
     lines: list[RenderableType] = [
-        Text("Its components cannot all be placed now.", style="yellow"),
+        Text("✗ Its components cannot all be placed now.", style="yellow"),
         Text(f"{plan.constraint}: {plan.detail}"),
     ]
     if plan.rejected:

@@ -250,5 +250,5 @@ def plan_page(decision: Plan, pools: Pools, heading: str) -> RenderableType:
         parts.append(members(decision, pools))
     reason = why_waiting(decision)
     if reason is not None:
-        parts += [Text("No pool can take it now.", style="yellow"), reason]
+        parts += [Text("✗ No pool can take it now.", style="yellow"), reason]
     return Group(*parts)

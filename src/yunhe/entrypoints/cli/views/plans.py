@@ -13,7 +13,7 @@ from yunhe.entrypoints.cli.views.plan import cost_per_hour, where, why_waiting
 from yunhe.kernel.ids import PoolId
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import show_duration
-from yunhe.scheduling.decision.model import Placed, Policy, ScoreTerm
+from yunhe.scheduling.decision.model import Placed, Plan, Policy, ScoreTerm, Waiting
 from yunhe.scheduling.decision.plans import JointPlan, ParetoChoice, ParetoPlan
 from yunhe.trading.applications.model import SavedPlan
 from yunhe.trading.demand.model import Task
@@ -71,27 +71,33 @@ def _against(one: ParetoChoice) -> str:
 
 def together_page(plan: JointPlan, pools: Pools, tasks: Sequence[Task]) -> RenderableType:
     """Return where each task goes, who waits and why, and what planning together saves."""
+    heading = f"{len(tasks)} tasks together (policy {tasks[0].policy})"
+    return Group(listed_page(plan.decisions, pools, tasks, heading), _saved(plan, tasks))
+
+
+def listed_page(
+    decisions: Sequence[Plan], pools: Pools, tasks: Sequence[Task], heading: str
+) -> RenderableType:
+    """Return where each of several tasks goes in one table, then who waits and why."""
     names = {pool_id: pool.spec.name for pool_id, pool in pools.items()}
     rows: list[list[str]] = []
     waits: list[RenderableType] = []
-    for task, decision in zip(tasks, plan.decisions, strict=True):
+    for task, decision in zip(tasks, decisions, strict=True):
         if isinstance(decision, Placed):
             goes = decision.assignments[0]
             more = f" and {len(decision.assignments) - 1} more" if len(decision.assignments) > 1 else ""
             at = node_name(names.get(goes.pool_id, goes.pool_id), goes.node_id) + more
             price = cost_per_hour(decision.terms.get(ScoreTerm.COST_PER_HOUR))
             rows.append([task.name, at, amount(goes.resources), price, f"{decision.score:.4g}"])
-        else:
+        elif isinstance(decision, Waiting):
             rows.append([task.name, "waits", "", "", ""])
             reason = why_waiting(decision)
             waits += [
-                Text(f"{task.name} does not fit beside the others.", style="yellow"),
+                Text(f"✗ {task.name} does not fit beside the others.", style="yellow"),
                 reason or Text(""),
             ]
-    heading = Text(f"{len(tasks)} tasks together (policy {tasks[0].policy})", style="bold")
-    return Group(
-        heading, table(["TASK", "WHERE", "NEEDS", "COST/h", "SCORE"], rows), *waits, _saved(plan, tasks)
-    )
+    headings = ["TASK", "WHERE", "NEEDS", "COST/h", "SCORE"]
+    return Group(Text(heading, style="bold"), table(headings, rows), *waits)
 
 
 def _saved(plan: JointPlan, tasks: Sequence[Task]) -> Text:

@@ -1,6 +1,7 @@
 """``yunhe run``: from a task to its end, telling on the way where, what next and what it cost."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +49,7 @@ from yunhe.entrypoints.cli.terminal.screen import (
 from yunhe.entrypoints.cli.views.fields import tell_fields
 from yunhe.entrypoints.cli.views.jobs import jobs_table
 from yunhe.entrypoints.cli.views.plan import Pools, plan_page
-from yunhe.entrypoints.cli.views.plans import saved_page, together_page
+from yunhe.entrypoints.cli.views.plans import listed_page, saved_page
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.ids import ProjectId
@@ -60,6 +61,8 @@ from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.schema import task_schema
 
 app = PlainApp()
+TOGETHER = 100
+"""So many tasks are considered together before they run; of more, each alone."""
 
 
 @app.command()
@@ -265,10 +268,13 @@ def _show_plans(
     screen = out() if wishes.dry_run else err()
     submissions = [Submission(task=task, project_id=ProjectId(context.project)) for task in tasks]
     if len(tasks) > 1 and not wishes.dry_run:
-        together = client.plan_together(submissions)
+        if len(tasks) <= TOGETHER and len({task.policy for task in tasks}) == 1:
+            found: Sequence[Plan] = client.plan_together(submissions).decisions
+        else:
+            found = [client.plan(submission) for submission in submissions]
         if wishes.output is Format.TABLE:
-            screen.print(together_page(together, pools, tasks))
-        return together.waiting > 0
+            screen.print(listed_page(found, pools, tasks, f"Considered for {len(tasks)} tasks"))
+        return any(isinstance(decision, Waiting) for decision in found)
     decisions: list[Plan] = []
     for submission in submissions:
         task, began = submission.task, time.perf_counter()
