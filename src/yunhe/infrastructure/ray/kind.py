@@ -21,6 +21,6 @@ class RayKind:
 
     @asynccontextmanager
     async def connect(self, target: Target) -> AsyncGenerator[Engine]:
-        """Hold a connection; each call opens what it needs, so there is nothing to mend."""
+        """Hold a connection; each call opens what it needs, so there is nothing to fix."""
         async with RayEngine(RayClient(read_target(target))) as engine:
             yield engine

@@ -1,4 +1,4 @@
-"""Changes of a demand that would mend what one pool has against it: its rules, its limits and its kinds of node.
+"""Changes of a demand that would fix what one pool has against it: its rules, its limits and its kinds of node.
 
 A change is a demand asked differently, so that whether it helps can be decided rather than guessed; ``advice`` does. What is
 said of a number is what is asked with: it is rounded to how it is shown, towards the side that still fits.

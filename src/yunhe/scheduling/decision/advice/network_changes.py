@@ -27,7 +27,7 @@ LARGE = 100.0
 
 
 def move_changes(here: PoolAttempt) -> list[Recipe]:
-    """Return what would let everything come to the pool: one recipe for each way to mend it."""
+    """Return what would let everything come to the pool: one recipe for each way to fix it."""
     demand, cycle = here.demand, here.cycle
     if here.pool not in here.option.survey.refusals:
         return [AS_IT_IS]

@@ -200,7 +200,7 @@ def _has_some(snapshot: Snapshot, wanted: Accelerators) -> BoolArray:
 
 
 def _further(advice: Advice, cycle: Cycle) -> Iterator[Advice]:
-    """Yield *advice* with what would mend all that its pool is still known to have against it."""
+    """Yield *advice* with what would fix all that its pool is still known to have against it."""
     here = PoolAttempt(advice.demand, cycle, advice.alternative, advice.pool)
     for recipe in _recipes(here, first=not advice.changes):
         again = {change.what for change in recipe}.intersection(advice.what)
@@ -210,7 +210,7 @@ def _further(advice: Advice, cycle: Cycle) -> Iterator[Advice]:
 
 
 def _recipes(here: PoolAttempt, *, first: bool) -> Iterator[Recipe]:
-    """Yield what would mend one pool; once it is mended a gang that spans several may still lack something in all of them."""
+    """Yield what would fix one pool; once it is fixed a gang that spans several may still lack something in all of them."""
     if here.pool != ANYWHERE:
         yield from _in_pool(here)
     if here.pool == ANYWHERE or (not first and here.demand.members > 1 and not here.demand.one_pool):

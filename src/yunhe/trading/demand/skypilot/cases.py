@@ -43,7 +43,7 @@ CASES: dict[str, Case] = {
     "run": Case("run", "a script", _H, "runs; its exit code is the job's"),
     "run.missing": Case("run", "left out, beside setup", _M, "is left out: the job ends when setup has ended"),
     "setup": Case("setup", "a script", _H, "runs before run, in the same place"),
-    "variables": Case("run, setup", "$SKYPILOT_NODE_RANK, _NUM_NODES, _NODE_IPS, _NUM_GPUS_PER_NODE", _H, "are set as on a cluster of one node; $SKYPILOT_TASK_ID is not"),
+    "variables": Case("run, setup", "$SKYPILOT_NODE_RANK, _NUM_NODES, _NODE_IPS, _NUM_GPUS_PER_NODE, _TASK_ID", _H, "are set as on a cluster of one node; the ID is the job's"),
     "sky_workdir": Case("run, setup", "~/sky_workdir", _H, "is the directory that the job starts in, by SkyPilot's name for it"),
     "workdir": Case("workdir", "a local path", _H, "is sent, and the job starts in a copy of it"),
     "workdir.missing": Case("workdir", "a local path that is not here", _P, "is not a directory here: call it where the directory is"),

@@ -131,6 +131,9 @@ class _Reading:
             "SKYPILOT_NUM_GPUS_PER_NODE": count,
         }
         self.notes.say("variables", "run, setup", "$SKYPILOT_…")
+        script = str(self.out.get("run", ""))
+        if "SKYPILOT_TASK_ID" in script and not script.startswith(("#!", _TASK_ID)):
+            self.out["run"] = _TASK_ID + script
         self.out["envs"] = {**known, **cast("Document", self.out.get("envs", {}))}
 
     def script(self, field: str, value: object) -> None:
@@ -313,5 +316,6 @@ _READERS: dict[str, Callable[[_Reading, object], None]] = {
         )
     },
 }
+_TASK_ID = 'export SKYPILOT_TASK_ID="$YUNHE_JOB_ID"\n'
 _FILLED = ("file_mounts", "workdir", "volumes", "service", "resources", "pool")
 _SCHEMA: dict[str, Schema] = cast("dict[str, Schema]", task_schema()["properties"])
