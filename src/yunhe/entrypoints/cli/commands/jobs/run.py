@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +19,30 @@ from yunhe.entrypoints.cli.commands.jobs.planning import (
     show_pareto,
     show_together,
 )
-from yunhe.entrypoints.cli.session.completing import policy_names, pool_names
+from yunhe.entrypoints.cli.commands.jobs.run_options import (
+    CpusOption,
+    DetachOption,
+    DryRunOption,
+    EnvOption,
+    ExplainFieldsOption,
+    GpusOption,
+    ImageOption,
+    InfraOption,
+    MemoryOption,
+    NameOption,
+    NearOption,
+    NoWaitOption,
+    PolicyOption,
+    PoolOption,
+    RetriesOption,
+    RunOptions,
+    SchemaOption,
+    SecretOption,
+    TierOption,
+    TimeoutOption,
+    WaitOption,
+    patience_s,
+)
 from yunhe.entrypoints.cli.session.connection import connected, pools_by_id, refuse_unknown_pools
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
@@ -51,12 +73,10 @@ from yunhe.entrypoints.cli.views.jobs import jobs_table
 from yunhe.entrypoints.cli.views.plan import Pools, plan_page
 from yunhe.entrypoints.cli.views.plans import listed_page, saved_page
 from yunhe.entrypoints.client import Client
-from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.ids import ProjectId
 from yunhe.scheduling.decision.model import GraphWaiting, Plan, Waiting
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.applications.model import SavedPlan, Submission
-from yunhe.trading.demand.amounts import duration_s
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.schema import task_schema
 
@@ -73,49 +93,31 @@ def run(  # noqa: PLR0913 - each is an option
         list[str] | None, typer.Argument(metavar="FILE… | -- COMMAND", help="Task files.")
     ] = None,
     *,
-    name: Annotated[str, typer.Option(help="What to call the job.")] = "",
-    cpus: Annotated[str, typer.Option(help="Cores: 2, 4+, 500m.")] = "",
-    memory: Annotated[str, typer.Option(help="Memory: 16 (GiB), 512MB.")] = "",
-    gpus: Annotated[
-        str, typer.Option(help="Accelerators: A100:2, or a count of the kind that the file names.")
-    ] = "",
-    image: Annotated[str, typer.Option(help="A container image to run in: python:3.12.")] = "",
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value; may be repeated.")] = None,
-    secret: Annotated[list[str] | None, typer.Option(help="A secret's name; may be repeated.")] = None,
-    tier: Annotated[str, typer.Option(help="high, medium or low.")] = "",
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="cheapest, nearest, fastest, greenest, lowest-latency or balanced.",
-            autocompletion=policy_names,
-        ),
-    ] = "",
-    near: Annotated[str, typer.Option(help="A place: cn-north or @39.9,116.4.")] = "",
-    pool: Annotated[str, typer.Option(help="Only this pool.", autocompletion=pool_names)] = "",
-    infra: Annotated[
-        str, typer.Option(help="In place of the file's infra: aws/us-east-1, k8s, '*' for anywhere.")
-    ] = "",
-    retries: Annotated[int | None, typer.Option(help="How often to try again.")] = None,
-    timeout: Annotated[str, typer.Option(help="The longest one attempt may take: 10m, 2h.")] = "",
+    name: NameOption = "",
+    cpus: CpusOption = "",
+    memory: MemoryOption = "",
+    gpus: GpusOption = "",
+    image: ImageOption = "",
+    env: EnvOption = None,
+    secret: SecretOption = None,
+    tier: TierOption = "",
+    policy: PolicyOption = "",
+    near: NearOption = "",
+    pool: PoolOption = "",
+    infra: InfraOption = "",
+    retries: RetriesOption = None,
+    timeout: TimeoutOption = "",
     project: ProjectOption = "",
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Submit and come back at once.")] = False,
-    wait: Annotated[
-        str, typer.Option(help="Wait so long for a place, then give up: 5m. For ever when not said.")
-    ] = "",
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Submit nothing if no pool can take it now.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show where it would run; start nothing.")
-    ] = False,
+    detach: DetachOption = False,
+    wait: WaitOption = "",
+    no_wait: NoWaitOption = False,
+    dry_run: DryRunOption = False,
     pareto: ParetoOption = False,
     save: SaveOption = None,
     plan: PlanOption = None,
     render: RenderOption = "",
-    explain_fields: Annotated[
-        bool, typer.Option("--explain-fields", help="Say of each field of the file what becomes of it.")
-    ] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a task.")] = False,
+    explain_fields: ExplainFieldsOption = False,
+    schema: SchemaOption = False,
     yes: YesOption = False,
     output: OutputOption = Format.TABLE,
     fields: dict[str, Any],
@@ -161,13 +163,13 @@ def run(  # noqa: PLR0913 - each is an option
     given = list(files or ())[: len(files or ()) - len(verbatim)]
     wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output)
     wishes = replace(wishes, pareto=pareto, save=save, plan=plan, render=render)
-    wishes = replace(wishes, patience_s=_patience_s(wait, no_wait=no_wait, detach=detach))
+    wishes = replace(wishes, patience_s=patience_s(wait, no_wait=no_wait, detach=detach))
     wishes = replace(wishes, explain_fields=explain_fields)
     _serve(given, verbatim, overrides, current_context(project), wishes)
 
 
 def _serve(
-    files: list[str], command: list[str], overrides: Overrides, context: Context, wishes: "RunOptions"
+    files: list[str], command: list[str], overrides: Overrides, context: Context, wishes: RunOptions
 ) -> None:
     """Run tasks or a saved plan, or only plan, as the caller wishes."""
     if wishes.plan is not None:
@@ -198,40 +200,6 @@ def _serve(
             raise typer.Exit(NOTHING_FITS)
     else:
         run_tasks(tasks, context, wishes)
-
-
-def _patience_s(wait: str, *, no_wait: bool, detach: bool) -> float | None:
-    """Return how long to wait for a place; None: for ever."""
-    if wait and (no_wait or detach):
-        other = "--no-wait" if no_wait else "--detach"
-        raise InvalidInputError(f"--wait and {other} exclude each other.", remedy="Keep one of them.")
-    if no_wait:
-        return 0.0
-    if not wait:
-        return None
-    try:
-        return duration_s(wait)
-    except ValueError as error:
-        raise InvalidInputError(
-            "How long to wait cannot be read.", fields=(FieldProblem("--wait", str(error), wait),)
-        ) from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How the caller wants to be served."""
-
-    detach: bool
-    dry_run: bool
-    yes: bool
-    output: Format
-    pareto: bool = False
-    save: Path | None = None
-    plan: Path | None = None
-    render: str = ""
-    patience_s: float | None = None
-    """How long to wait for a place; 0: submit nothing that would wait; None: for ever."""
-    explain_fields: bool = False
 
 
 def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
