@@ -74,8 +74,17 @@ def _place(infra: object, region: str) -> str:
 
 def _merged_place(common: Document, choice: Document) -> Document:
     """Return *choice* with labels of its own beside those that are common."""
-    both = [*cast("list[str]", common.get("where", [])), *cast("list[str]", choice.get("where", []))]
-    return {**choice, "where": both} if choice.get("where") else choice
+    both = [*(_listed(common.get("where")) or []), *(_listed(choice.get("where")) or [])]
+    return {**choice, "where": both} if _listed(choice.get("where")) else choice
+
+
+def _listed(where: object) -> list[object] | None:
+    """Return labels as a list, however they were written; None where they are none."""
+    if isinstance(where, dict):
+        return [f"{key}={value}" for key, value in cast("dict[object, object]", where).items()]
+    if isinstance(where, str):
+        return [where]
+    return cast("list[object]", where) if isinstance(where, list) else None
 
 
 class ResourceTranslation:
@@ -106,6 +115,9 @@ class ResourceTranslation:
                 self.notes.refuse(f"{path}.infra", "says where beside cloud, region and zone; keep one")
             out["infra"] = "/".join(str(part or "*") for part in parts).rstrip("/*") or "*"
         self._ratio(path, out)
+        asked, where = cast("list[str]", out.pop("asked", [])), out.get("where", [])
+        if asked and _listed(where) is not None:
+            out["where"] = [*(_listed(where) or []), *asked]
         return out
 
     def of_task(self, path: str, field: str, value: object) -> bool:
@@ -178,8 +190,7 @@ class ResourceTranslation:
             self.notes.refuse(path, "must be a name", value)
             return
         self.notes.say(f"resources.{key}", path, value)
-        out.setdefault("where", [])
-        cast("list[str]", out["where"]).append(f"{key}={value}")
+        out["asked"] = [*cast("list[str]", out.get("asked", [])), f"{key}={value}"]
 
     def disk_tier(self, path: str, value: object, out: Document) -> None:
         """Ask for fast disks where the field does."""
