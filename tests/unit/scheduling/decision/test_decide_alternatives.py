@@ -1,5 +1,7 @@
 """An alternative goes only where it says itself, whatever the others may do."""
 
+from typing import Any
+
 import pytest
 
 from support.worlds import cores, demand, node, pool, prices, world
@@ -57,7 +59,7 @@ def test_an_alternative_goes_where_its_infra_and_labels_say(
 
 
 def test_only_the_alternative_that_says_so_uses_capacity_that_can_be_taken_back() -> None:
-    spot = {"interruptible": True, "tolerations": ("spot",)}
+    spot: dict[str, Any] = {"interruptible": True, "tolerations": ("spot",)}
     assert goes(Alternative(cores(1), infra="aws/us-west-2")) == "waits"
     assert goes(Alternative(cores(1), infra="aws/us-west-2", **spot)) == "west/1"
     assert goes(Alternative(cores(1), infra="kubernetes"), Alternative(cores(1), **spot)) == "west/1"
