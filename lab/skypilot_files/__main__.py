@@ -73,7 +73,7 @@ def tried(path: Path, world: Snapshot) -> FileResult:
         return FileResult(path.name, Counter(), refused=why)
     decisions = [decide(deconstruct(one.task, JobId("j"), ProjectId("p"), 0.0), world) for one in given]
     waits = next((one.nearest_first[0].detail for one in decisions if not isinstance(one, Placed)), "")
-    documents = cast("list[dict[str, object]]", read_documents(path.read_bytes()))
+    documents = read_documents(path.read_bytes())
     return FileResult(
         path.name,
         Counter(note.effect for one in given for note in one.notes),
