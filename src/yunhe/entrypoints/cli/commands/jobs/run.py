@@ -77,6 +77,7 @@ def run(  # noqa: PLR0913 - each is an option
         str, typer.Option(help="Accelerators: A100:2, or a count of the kind that the file names.")
     ] = "",
     image: Annotated[str, typer.Option(help="A container image to run in: python:3.12.")] = "",
+    runtime: Annotated[str, typer.Option(help="sandboxed: in a sandbox with a kernel of its own.")] = "",
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value; may be repeated.")] = None,
     secret: Annotated[list[str] | None, typer.Option(help="A secret's name; may be repeated.")] = None,
     tier: Annotated[str, typer.Option(help="high, medium or low.")] = "",
@@ -144,6 +145,7 @@ def run(  # noqa: PLR0913 - each is an option
         memory=memory,
         gpus=gpus,
         image=image,
+        runtime=runtime,
         pool=pool,
         infra=infra,
         envs=tuple(env or ()),
