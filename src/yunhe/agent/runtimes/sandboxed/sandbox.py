@@ -105,16 +105,15 @@ class SandboxedSandbox(ProcessSandbox):
         """Return the processes of the task's user inside, without those of commands beside the task."""
         heard, told = os.pipe()
         try:
-            helper = self._beside(lambda: self._become_runsc("ps", "--format=json", runsc.NAME), told)
+            helper = self._beside(lambda: self._become_runsc("ps", "--format=table", runsc.NAME), told)
         except OSError:
             helper = 0  # it has ended
         os.close(told)
         with os.fdopen(heard, "rb") as file:
-            said = file.read()
+            rows = [line.split() for line in file.read().decode(errors="replace").splitlines()]
         if helper:
             os.waitpid(helper, 0)
-        rows = json.loads(said) if said.startswith(b"[") else []
-        mine = {row["pid"]: row["ppid"] for row in rows if row["uid"] == self.order["uid"]}
+        mine = {int(row[1]): int(row[2]) for row in rows if row[:1] == [str(self.order["uid"])]}
         beside = self._commands()
         while grown := {pid for pid, parent in mine.items() if parent in beside} - beside:
             beside |= grown
