@@ -4,9 +4,11 @@ import argparse
 import contextlib
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +16,10 @@ from typing import NamedTuple
 INSTALL_TIMEOUT_S = 600
 NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 """While this says 101, Debian starts no service that it installs: a test run must not open port 22."""
+SOURCES = Path("/etc/apt")
+RELEASE = Path("/etc/os-release")
+UNPACKED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yunhe" / "packages"
+"""Where packages of suites that the system does not use are unpacked; nothing of the system is changed for them."""
 
 
 class Package(NamedTuple):
@@ -22,6 +28,8 @@ class Package(NamedTuple):
     name: str
     sign: str
     why: str
+    suite: str = ""
+    """Which suite of the distribution has it, where its own has not: ``backports``."""
 
 
 TEST = (
@@ -38,6 +46,7 @@ TEST = (
     Package("runc", "runc", "containers on hosts, where crun does not know this mix of control groups"),
     Package("podman", "podman", "containers on hosts"),
     Package("busybox-static", "/bin/busybox", "the image that containers of the tests run"),
+    Package("runsc", "runsc", "tasks in sandboxes", suite="backports"),
     Package("postgresql", "/usr/lib/postgresql/*/bin/initdb", "the same tests on PostgreSQL as on SQLite"),
 )
 ENGINES = (
@@ -69,8 +78,15 @@ def missing(packages: tuple[Package, ...]) -> tuple[Package, ...]:
 
 
 def present(sign: str) -> bool:
-    """Return whether a command is on the path, or a file matches the pattern."""
-    return bool(glob.glob(sign)) if sign.startswith("/") else shutil.which(sign) is not None  # noqa: PTH207 - an absolute pattern
+    """Return whether a command is on the path or unpacked, or a file matches the pattern."""
+    if sign.startswith("/"):
+        return bool(glob.glob(sign))  # noqa: PTH207 - an absolute pattern
+    return find(sign) is not None
+
+
+def find(command: str) -> str | None:
+    """Return where a command lies: on the path, or where packages are unpacked."""
+    return shutil.which(command) or shutil.which(command, path=str(UNPACKED / "usr" / "bin"))
 
 
 def why_not() -> str:
@@ -86,7 +102,10 @@ def install(packages: tuple[Package, ...]) -> str:
     said = apt_get("update")
     with services_held_back():
         for package in packages:
-            said = apt_get("install", "--yes", "--no-install-recommends", package.name) or said
+            if package.suite:
+                said = unpack(package) or said
+            else:
+                said = apt_get("install", "--yes", "--no-install-recommends", package.name) or said
     return said or "apt-get installed it, and it is still not there"
 
 
@@ -104,11 +123,50 @@ def services_held_back() -> Generator[None]:
         NO_SERVICES.unlink()
 
 
-def apt_get(*arguments: str) -> str:
-    """Run apt-get quietly; return the last line it said when it failed."""
+def unpack(package: Package) -> str:
+    """Download *package* from its suite and unpack it; return what kept it from that."""
+    release = re.search(r"^VERSION_CODENAME=(\w+)$", RELEASE.read_text(), re.MULTILINE)
+    archive = archive_of(release[1]) if release else ""
+    if not archive or release is None:
+        return f"no archive that has {package.suite} is known to this system"
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("lists/partial", "cache/archives/partial"):
+            (Path(folder) / name).mkdir(parents=True)
+        (Path(folder) / "sources.list").write_text(f"deb {archive} {release[1]}-{package.suite} main\n")
+        options = [
+            *("-o", f"Dir::Etc::sourcelist={folder}/sources.list", "-o", "Dir::Etc::sourceparts=-"),
+            *("-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"),
+            *("-o", "APT::Sandbox::User=root"),
+        ]
+        said = apt_get(*options, "update") or apt_get(*options, "download", package.name, folder=folder)
+        for file in Path(folder).glob("*.deb"):
+            UNPACKED.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["dpkg", "-x", str(file), str(UNPACKED)], check=True, timeout=INSTALL_TIMEOUT_S)
+    return said
+
+
+def archive_of(codename: str) -> str:
+    """Return the archive of the distribution as the system's own sources name it, with its key; empty if they do not."""
+    for path in sorted(SOURCES.glob("sources.list.d/*.sources")):
+        for part in re.split(r"\n\s*\n", path.read_text()):
+            fields = dict(re.findall(r"^([\w-]+):[ \t]*(.+)$", part, re.MULTILINE))
+            if codename in fields.get("Suites", "").split() and "deb" in fields.get("Types", "").split():
+                key = f"[signed-by={fields['Signed-By']}] " if "Signed-By" in fields else ""
+                return f"{key}{fields['URIs'].split()[0]}"
+    for path in [SOURCES / "sources.list", *sorted(SOURCES.glob("sources.list.d/*.list"))]:
+        for line in path.read_text().splitlines() if path.exists() else ():
+            found = re.match(rf"deb\s+((?:\[[^]]*\]\s+)?\S+)\s+{codename}\s", line)
+            if found:
+                return found[1]
+    return ""
+
+
+def apt_get(*arguments: str, folder: str | None = None) -> str:
+    """Run apt-get quietly, in *folder* if told so; return the last line it said when it failed."""
     try:
         done = subprocess.run(
             ["apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={INSTALL_TIMEOUT_S}", *arguments],
+            cwd=folder,
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

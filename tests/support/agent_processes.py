@@ -80,3 +80,14 @@ def _named(root: Path, word: str) -> list[int]:
 def _parent(pid: int) -> int:
     stat = read_stat(pid)
     return 0 if stat is None else stat.parent
+
+
+def members_of(allocation_id: str) -> list[int]:
+    """Return the processes in the control group of an allocation, whatever they are called."""
+    tasks = (
+        Path(line.split()[4])
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if " cgroup" in line
+    )
+    groups = [group for mount in tasks for group in mount.glob(f"*/{allocation_id}/cgroup.procs")]
+    return sorted({int(word) for group in groups for word in group.read_text().split()})

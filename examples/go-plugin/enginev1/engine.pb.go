@@ -1204,7 +1204,7 @@ type Description struct {
 	NetworkMetered bool   `protobuf:"varint,8,opt,name=network_metered,json=networkMetered,proto3" json:"network_metered,omitempty"`
 	// What is kept between tasks, and between a task and its host; and what is not, with the reason.
 	Guards []*GuardReport `protobuf:"bytes,9,rep,name=guards,proto3" json:"guards,omitempty"`
-	// What tasks may ask for in Confinement: network, host-network, privileged.
+	// What tasks may ask for in Confinement: network, host-network, privileged, sandboxed.
 	Permits       []string `protobuf:"bytes,10,rep,name=permits,proto3" json:"permits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2458,7 +2458,9 @@ type Confinement struct {
 	// Blocks of addresses, with :PORT or :FIRST-LAST, to which alone it may connect; empty: as the engine lets tasks.
 	Egress []string `protobuf:"bytes,2,rep,name=egress,proto3" json:"egress,omitempty"`
 	// Without the filter of system calls, with the host's devices.
-	Privileged    bool `protobuf:"varint,3,opt,name=privileged,proto3" json:"privileged,omitempty"`
+	Privileged bool `protobuf:"varint,3,opt,name=privileged,proto3" json:"privileged,omitempty"`
+	// "sandboxed": behind a kernel of its own; else whatever the engine runs such a task in.
+	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2512,6 +2514,13 @@ func (x *Confinement) GetPrivileged() bool {
 		return x.Privileged
 	}
 	return false
+}
+
+func (x *Confinement) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
 }
 
 type LaunchRequest struct {
@@ -4671,13 +4680,14 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x11_disk_limit_bytesB\x0e\n" +
 	"\f_confinementB\n" +
 	"\n" +
-	"\b_grace_s\"_\n" +
+	"\b_grace_s\"y\n" +
 	"\vConfinement\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x16\n" +
 	"\x06egress\x18\x02 \x03(\tR\x06egress\x12\x1e\n" +
 	"\n" +
 	"privileged\x18\x03 \x01(\bR\n" +
-	"privileged\"t\n" +
+	"privileged\x12\x18\n" +
+	"\aruntime\x18\x04 \x01(\tR\aruntime\"t\n" +
 	"\rLaunchRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x122\n" +
 	"\x05order\x18\x02 \x01(\v2\x1c.yunhe.engine.v1.LaunchOrderR\x05order\"\x92\x01\n" +

@@ -32,6 +32,7 @@ from yunhe.infrastructure.contract.model import (
     Power,
     UsageMinute,
 )
+from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.errors import (
     ConflictError,
     FencedError,
@@ -68,6 +69,8 @@ class BasicPromises:
     resources = Resources(cpu_millis=500, memory_mib=64)
     image = ""
     """What every order runs in, where the engine has ``Power.IMAGES``; it needs nothing but ``sh`` and its tools."""
+    confinement: Confinement | None = None
+    """How far every order is kept apart, where that is not as usual."""
 
     @pytest.fixture
     async def engine(self, connect: Connect) -> AsyncGenerator[Engine, None]:
@@ -80,6 +83,7 @@ class BasicPromises:
         node = (await engine.inventory()).nodes[0]
         caller = EngineCaller(engine, node.id, self.project_id, self.resources, self.patience_s)
         caller.image = self.image
+        caller.confinement = self.confinement
         yield caller
         for allocation_id in caller.touched:
             await engine.stop(allocation_id, 1000, grace_s=0)
@@ -227,7 +231,7 @@ class BasicPromises:
 
     async def test_a_stop_ends_it_and_may_be_repeated(self, caller: EngineCaller) -> None:
         order = await caller.run("echo started\nsleep 60\necho finished")
-        await caller.running(order.allocation_id)
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
         await caller.engine.stop(order.allocation_id, 1, grace_s=1)
         await caller.engine.stop(order.allocation_id, 1, grace_s=1)
         seen = await caller.ended(order.allocation_id)

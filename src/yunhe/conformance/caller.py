@@ -29,6 +29,7 @@ from yunhe.infrastructure.contract.model import (
     Upload,
 )
 from yunhe.kernel.clock import system_clock
+from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.ids import AllocationId, NodeId, ProjectId, new_id
 from yunhe.kernel.resources import Resources
 
@@ -50,6 +51,7 @@ class EngineCaller:
         self.patience_s = patience_s
         self.touched: set[AllocationId] = set()
         self.image = ""
+        self.confinement: Confinement | None = None
         """What an order carries that names no other."""
         self._node_id = node_id
         self._project_id = project_id
@@ -59,6 +61,7 @@ class EngineCaller:
         """Return an order with one step for each script, named step-1, step-2 and so on."""
         fields.setdefault("allocation_id", new_allocation_id())
         fields.setdefault("image", self.image)
+        fields.setdefault("confinement", self.confinement)
         self.touched.add(fields["allocation_id"])
         steps = tuple(Step(name=f"step-{n}", script=f"{text}\n") for n, text in enumerate(scripts, start=1))
         chosen: dict[str, Any] = {"token": 1, "resources": self._resources, **fields}

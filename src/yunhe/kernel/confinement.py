@@ -6,6 +6,14 @@ import re
 import msgspec
 
 NETWORKS = ("", "none", "host")
+RUNTIMES = ("", "sandboxed")
+WHY_NOT = {
+    "network": "its hosts cannot give a task a network of its own (yunhe pool show says why)",
+    "host-network": "its owner does not allow it (--option allow=host-network)",
+    "privileged": "its owner does not allow it (--option allow=privileged)",
+    "sandboxed": "its hosts have no working gVisor (yunhe pool show says why); install runsc there",
+}
+"""What an engine most likely lacks that does not permit what ``Confinement.needs`` names."""
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _LAST_PORT = 65_535
 
@@ -19,11 +27,18 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Blocks of addresses, with ``:PORT`` or ``:FIRST-LAST``, to which alone it may connect; empty: no list."""
     privileged: bool = False
     """Without the filter of system calls, with the host's devices."""
+    runtime: str = ""
+    """``sandboxed``: behind a kernel of its own; else whatever the engine runs such a task in."""
 
     def needs(self) -> tuple[str, ...]:
         """Return what an engine must permit for it."""
         own = self.network == "none" or bool(self.egress)
-        asked = {"network": own, "host-network": self.network == "host", "privileged": self.privileged}
+        asked = {
+            "network": own,
+            "host-network": self.network == "host",
+            "privileged": self.privileged,
+            "sandboxed": self.runtime == "sandboxed",
+        }
         return tuple(name for name, wanted in asked.items() if wanted)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from yunhe.agent.limits.cgroup_v2 import GroupV2
 from yunhe.agent.limits.limits import find_backend
+from yunhe.agent.runs.processes import most_processes
 
 
 @pytest.fixture
@@ -120,3 +121,17 @@ def test_real_groups_are_made_below_one_parent_and_removed() -> None:
     group.remove()
     keeper.remove()
     assert not any(Path(path).exists() for path in keeper.paths.values())
+
+
+@pytest.mark.parametrize(
+    ("cpu_millis", "memory_mib", "most"),
+    [(100, 64, 64), (250, 512, 250), (2000, 512, 512), (10, 8, 64), (0, 300, 300), (300, 0, 300)],
+)
+def test_a_task_may_have_as_many_processes_as_its_reservation_is_large(
+    cpu_millis: int, memory_mib: int, most: int
+) -> None:
+    assert most_processes(cpu_millis, memory_mib) == most
+
+
+def test_a_task_that_reserved_nothing_or_much_has_the_bound_of_the_host() -> None:
+    assert 256 <= most_processes(0, 0) == most_processes(64_000, 1 << 20) <= 4096

@@ -69,3 +69,50 @@ def test_a_rule_the_system_has_for_services_is_left_alone(apt: Path, monkeypatch
     profile(monkeypatch, apt, "wanted")
     assert system_packages.main() == 0
     assert (apt / "policy-rc.d").read_text() == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "archive"),
+    [
+        (
+            "sources.list.d/debian.sources",
+            "Types: deb\n# a remark\nURIs: http://mirror.example/debian\nSuites: trove trove-updates\nSigned-By: /keys/d.gpg\n",
+            "[signed-by=/keys/d.gpg] http://mirror.example/debian",
+        ),
+        (
+            "sources.list",
+            "deb-src http://mirror.example/x trove main\ndeb [arch=amd64] http://mirror.example/y trove main\n",
+            "[arch=amd64] http://mirror.example/y",
+        ),
+        ("sources.list", "deb http://mirror.example/y other main\n", ""),
+    ],
+)
+def test_the_archive_of_another_suite_is_the_one_the_system_uses(
+    apt: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, archive: str
+) -> None:
+    (apt / "sources.list.d").mkdir()
+    (apt / name).write_text(text)
+    monkeypatch.setattr(system_packages, "SOURCES", apt)
+    assert system_packages.archive_of("trove") == archive
+
+
+def test_a_package_of_another_suite_is_unpacked_and_the_system_is_left_as_it_is(
+    apt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (apt / "release").write_text("NAME=x\nVERSION_CODENAME=trove\n")
+    (apt / "sources.list").write_text("deb http://mirror.example/y trove main\n")
+    monkeypatch.setattr(system_packages, "SOURCES", apt)
+    monkeypatch.setattr(system_packages, "RELEASE", apt / "release")
+    monkeypatch.setattr(system_packages, "UNPACKED", apt / "unpacked")
+    script = apt / "bin" / "apt-get"
+    script.write_text(f'#!/bin/sh\necho "$@" >> "$APT/calls"\n: > "$PWD/odd.deb"\n{script.read_text()}')
+    dpkg = apt / "bin" / "dpkg"
+    dpkg.write_text(
+        '#!/bin/sh\nmkdir -p "$3/usr/bin"; printf "#!/bin/sh\\n" > "$3/usr/bin/odd"; chmod 755 "$3/usr/bin/odd"\n'
+    )
+    dpkg.chmod(0o755)
+    monkeypatch.chdir(apt)
+    monkeypatch.setitem(system_packages.PROFILES, "test", (Package("odd", "odd", "a test", "backports"),))
+    assert system_packages.main() == 0
+    assert system_packages.find("odd") == str(apt / "unpacked" / "usr" / "bin" / "odd")
+    assert "install" not in (apt / "calls").read_text().split()

@@ -19,6 +19,7 @@ from typing import Any, Callable
 
 from yunhe.agent.files.archives import pack_job, unpack_job
 from yunhe.agent.files.removal import clean_job
+from yunhe.agent.files.scratch import spare_job
 from yunhe.agent.runtimes.commands import command_job
 from yunhe.agent.runtimes.wrapper import Wrapper
 
@@ -42,6 +43,7 @@ JOBS: dict[str, Job] = {
     "unpack": unpack_job,
     "pack": pack_job,
     "clean": clean_job,
+    "spare": spare_job,
 }
 
 

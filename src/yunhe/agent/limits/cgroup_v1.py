@@ -37,10 +37,9 @@ class GroupV1:
         for path in self._paths.values():
             os.makedirs(path, exist_ok=True)
         self._inherit_cpuset()
-        if "pids" in self._paths:
-            self._write("pids", "pids.max", most_processes())
         self.set_cpu(cpu_millis)
         self.set_memory(memory_mib)
+        self.set_processes(most_processes(cpu_millis, memory_mib))
 
     def _inherit_cpuset(self) -> None:
         """Copy cores and memory nodes from the parent: a new cpuset has none and lets nobody in."""
@@ -72,8 +71,7 @@ class GroupV1:
         """
         if self.processes():
             self._write("cpu", "cpu.cfs_quota_us", _UNLIMITED)
-            if "pids" in self._paths:
-                self._write("pids", "pids.max", 0)
+            self.set_processes(0)
         until = time.monotonic() + 10.0
         while self.processes() and time.monotonic() < until:
             self._freeze_for(0.2)
@@ -82,8 +80,11 @@ class GroupV1:
             time.sleep(0.005)
 
     def is_crowded(self) -> bool:
-        """Return whether the members are half as many as there may be."""
-        return len(self.processes()) > most_processes() // 2
+        """Return whether the members are about as many as there may be."""
+        if "pids" not in self._paths:
+            return False
+        most = self._read("pids", "pids.max").strip()
+        return most.isdigit() and len(self.processes()) >= int(most) * 7 // 8
 
     def _freeze_for(self, wait_s: float) -> None:
         self._write("freezer", "freezer.state", "FROZEN")
@@ -109,6 +110,11 @@ class GroupV1:
     def set_memory(self, memory_mib: int) -> None:
         """Set the limit; fails if the members hold more than that and it cannot be reclaimed."""
         self._write("memory", "memory.limit_in_bytes", memory_mib * 1024 * 1024 if memory_mib else _UNLIMITED)
+
+    def set_processes(self, most: int) -> None:
+        """Set how many processes and threads there may be, where the host has such a limit."""
+        if "pids" in self._paths:
+            self._write("pids", "pids.max", most)
 
     def set_cores(self, cores: list[int]) -> None:
         """Bind the members to *cores*; empty: to all the parent has."""

@@ -36,10 +36,9 @@ class GroupV2:
     def create(self, cpu_millis: int, memory_mib: int) -> None:
         """Make the group with its limits."""
         os.makedirs(self._path, exist_ok=True)
-        if os.path.exists(f"{self._path}/pids.max"):
-            self._write("pids.max", most_processes())
         self.set_cpu(cpu_millis)
         self.set_memory(memory_mib)
+        self.set_processes(most_processes(cpu_millis, memory_mib))
 
     def join(self) -> None:
         """Put the calling process into the group."""
@@ -74,8 +73,12 @@ class GroupV2:
             time.sleep(0.005)
 
     def is_crowded(self) -> bool:
-        """Return whether the members are half as many as there may be."""
-        return len(self.processes()) > most_processes() // 2
+        """Return whether the members are about as many as there may be."""
+        try:
+            most = self._read("pids.max").strip()
+        except FileNotFoundError:
+            return False
+        return most.isdigit() and len(self.processes()) >= int(most) * 7 // 8
 
     def _freeze_for(self, wait_s: float) -> None:
         self._write("cgroup.freeze", 1)
@@ -103,6 +106,11 @@ class GroupV2:
         if limit and self.memory_kib() * 1024 > limit:
             raise OSError(errno.EBUSY, "more than that is resident")
         self._write("memory.max", limit or "max")
+
+    def set_processes(self, most: int) -> None:
+        """Set how many processes and threads there may be, where the host has such a limit."""
+        if os.path.exists(f"{self._path}/pids.max"):
+            self._write("pids.max", most)
 
     def set_cores(self, cores: list[int]) -> None:
         """Bind the members to *cores*; empty: to all the parent has."""

@@ -52,6 +52,10 @@ class LimitGroup(Protocol):
         """Let the members hold this much together; 0: all there is."""
         ...
 
+    def set_processes(self, most: int) -> None:
+        """Let the members be this many processes and threads together."""
+        ...
+
     def set_cores(self, cores: list[int]) -> None:
         """Bind the members to *cores*; empty: to all."""
         ...

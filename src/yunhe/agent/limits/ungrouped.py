@@ -60,7 +60,7 @@ class Ungrouped:
 
     def is_crowded(self) -> bool:
         """Return whether the members are half as many as a group could have."""
-        return len(self.processes()) > most_processes() // 2
+        return len(self.processes()) > most_processes(0, 0) // 2
 
     def freeze(self) -> None:
         """Refuse: there is no freezer."""
@@ -74,6 +74,10 @@ class Ungrouped:
         raise self._refusal()
 
     def set_memory(self, memory_mib: int) -> None:
+        """Refuse: the limits of a running process cannot be changed from outside."""
+        raise self._refusal()
+
+    def set_processes(self, most: int) -> None:
         """Refuse: the limits of a running process cannot be changed from outside."""
         raise self._refusal()
 

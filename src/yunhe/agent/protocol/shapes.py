@@ -153,6 +153,7 @@ SHAPES: dict[str, Check] = {
             "disk_limit_bytes": nothing_or(integer()),
             "expires_ms": nothing_or(integer()),
             "privileged": flag,
+            "runtime": text("[a-z]{0,32}", says="must be the name of a runtime, or left out"),
             "network": text("(none|host)?", says="must be none or host, or left out"),
             "egress": many(many(EGRESS, 200), 4),
         },

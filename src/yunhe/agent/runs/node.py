@@ -21,7 +21,7 @@ from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import DEFAULT_GRACE_S, environment_of
 from yunhe.agent.runs.fitness import Fitness
 from yunhe.agent.runs.meters import SAMPLES_BYTES
-from yunhe.agent.runs.processes import Identity, is_alive
+from yunhe.agent.runs.processes import Identity, is_alive, most_processes
 from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, STARTING, Allocation, Register
 from yunhe.agent.runs.spool import Spool
 from yunhe.agent.runs.users import Users
@@ -93,6 +93,14 @@ class AgentNode:
         self.on_trash: Callable[[str], None] = lambda _path: None
         self.on_stray: Callable[[str], None] = lambda _name: None
         """Told of an allocation of which a runtime may keep what nobody else will remove."""
+
+    def keep_spare(self) -> None:
+        """Have a file system made ahead for the next task that names no disk limit, unless there is one."""
+        limit_bytes = self.machine.disk_limit_bytes(None)
+        if not self.has_scratch or scratch.has_spare(self.root, limit_bytes):
+            return
+        with contextlib.suppress(OSError):  # then the task makes its own
+            self.spawner.spawn("spare", {"root": self.root, "limit_bytes": limit_bytes})
 
     def group(self, allocation: Allocation) -> LimitGroup:
         """Return the processes of *allocation*."""
@@ -376,8 +384,11 @@ class AgentNode:
     def apply_limits(self, allocation: Allocation) -> None:
         """Set the group's limits to what was commanded; memory first, it is what may be refused."""
         group = self.group(allocation)
-        group.set_memory(allocation.resources.get("memory_mib", 0))
-        group.set_cpu(allocation.resources.get("cpu_millis", 0))
+        cpu_millis = allocation.resources.get("cpu_millis", 0)
+        memory_mib = allocation.resources.get("memory_mib", 0)
+        group.set_memory(memory_mib)
+        group.set_cpu(cpu_millis)
+        group.set_processes(most_processes(cpu_millis, memory_mib))
 
     def pin(self, body: dict[str, Any]) -> None:
         """Bind a running allocation to cores."""

@@ -8,6 +8,7 @@ import signal
 import time
 from typing import NamedTuple
 
+_FEWEST = 64
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -36,9 +37,18 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+def most_processes(cpu_millis: int, memory_mib: int) -> int:
+    """Return how many processes and threads one task may have: one for each thousandth of a core and each MiB it has.
+
+    Whoever forks without end holds up everybody else's forks, and the more they are, the longer: all map the same
+    libraries, whose users the kernel keeps under one lock each. What a task reserved bounds what it can do to others.
+    """
+    return min([_most_processes(), *(max(_FEWEST, share) for share in (cpu_millis, memory_mib) if share)])
+
+
 @functools.lru_cache(maxsize=1)
-def most_processes() -> int:
-    """Return how many processes one task may have: a small part of those that the kernel has numbers for."""
+def _most_processes() -> int:
+    """Return a small part of the processes that the kernel has numbers for."""
     with open("/proc/sys/kernel/pid_max") as file:
         return min(4096, max(256, int(file.read()) // 32))
 

@@ -127,6 +127,8 @@ class RunWatch:
         self._node.fitness.probe()
         if self._node.machine.free_disk_bytes() < LOW_DISK_BYTES:
             self._node.notice(f"Less than {LOW_DISK_BYTES >> 20} MiB are free where allocations live.")
+        else:
+            self._node.keep_spare()
 
     def _count_network(self) -> None:
         """Read what the links of all tasks have carried, at once."""
@@ -158,6 +160,7 @@ class RunWatch:
             allocation.step = run.announced() or allocation.step
             if allocation.step and allocation.phase == STARTING:
                 allocation.phase = PAUSED if allocation.paused else RUNNING
+                self._node.keep_spare()  # it may have taken the one there was
         # Read after asking who lives: a wrapper writes its exit record before it ends.
         ended = run.record("exit")
         if ended is not None:

@@ -40,6 +40,7 @@ def command_job(order: dict[str, Any], handles: list[int]) -> None:
     os.close(output_end)
     code = _wait(pid, status_end)
     kill_descendants(os.getpid())
+    sandbox.end_command(pid)
     os.write(status_end, json.dumps({"exit_code": code}).encode())
 
 
@@ -70,18 +71,19 @@ def _become_command(order: dict[str, Any], sandbox: Sandbox, input_end: int, out
     sandbox.enter()
     os.chdir(order["work"])
     sandbox.confine()
-    _execute(order["argv"], {**sandbox.environment, BESIDE: "1"})
+    sandbox.environment = {**sandbox.environment, BESIDE: "1"}
+    _execute(order["argv"], sandbox)
 
 
-def _execute(argv: list[str], environment: dict[str, str]) -> None:
+def _execute(argv: list[str], sandbox: Sandbox) -> None:
     """Become the program, found along the task's PATH.
 
     Not by ``os.execvpe``: it imports a module, and by now we are a user who may not be able to read any.
     """
-    directories = [""] if "/" in argv[0] else environment.get("PATH", PATH).split(":")
+    directories = [""] if "/" in argv[0] else sandbox.environment.get("PATH", PATH).split(":")
     for directory in directories:
         try:
-            os.execve(os.path.join(directory, argv[0]), argv, environment)
+            sandbox.execute(os.path.join(directory, argv[0]), argv)
         except (FileNotFoundError, NotADirectoryError):
             continue
     raise FileNotFoundError(errno.ENOENT, "no such command")

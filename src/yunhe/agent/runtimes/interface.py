@@ -6,17 +6,30 @@ What a method does here is right for a runtime that makes nothing beyond the pro
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, NamedTuple
+import signal
+from typing import Any, NamedTuple, Protocol
 
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.processes import signal_all
 from yunhe.agent.runs.users import become
 from yunhe.agent.runtimes import seccomp
 from yunhe.agent.runtimes.guards import Guard, no_filter
 from yunhe.agent.runtimes.network import TaskNetwork
 
-RunHelper = Callable[["list[str]"], "tuple[int, str]"]
-"""Runs a helper program outside the task's limits and bill; returns its exit code and the end of its output."""
+STARTED = "."
+"""What a step says on its report once it runs, where that is later than its process becomes a program."""
+
+
+class RunHelper(Protocol):
+    """Runs a helper program; returns its exit code and the end of its output.
+
+    It is outside the task's limits and bill, or *inside* them and among the task's files, for what stays there.
+    """
+
+    def __call__(self, command: list[str], *, inside: bool = False) -> tuple[int, str]:
+        """Run *command* to its end; raise ``CalledOffError`` if the task is to end meanwhile."""
+        ...
 
 
 class CalledOffError(Exception):
@@ -41,6 +54,8 @@ class Runtime:
     name = ""
     power = ""
     """What only a host with this runtime can do, as ``describe`` calls it."""
+    permit = ""
+    """What tasks may ask for by name where this runtime works, as ``describe`` calls it."""
     outlives = False
     """Whether what it makes may outlive its wrapper: ``leftovers`` finds it and ``remove`` removes it."""
 
@@ -83,6 +98,9 @@ class Runtime:
 class Sandbox:
     """Where the steps of one task, and commands beside them, run."""
 
+    hides = False
+    """Whether the processes of the control group are not the task's own, which nobody sees from outside."""
+
     def __init__(self, order: dict[str, Any], run: Run) -> None:
         self.order = order
         self.run = run
@@ -112,6 +130,24 @@ class Sandbox:
         become(self.order["uid"], for_good=not self.order["runtime"].get("privileged", False))
         if self.order["runtime"].get("filtered", False):
             seccomp.install()
+
+    def execute(self, program: str, argv: list[str], report: int | None = None) -> None:
+        """Become a program of the task; for a process that ``confine`` has confined, in the task's directory.
+
+        Whoever waits for it to begin sees the pipe *report* closed, or reads ``STARTED`` from it.
+        """
+        os.execve(program, argv, self.environment)
+
+    def ask_to_end(self, pids: list[int]) -> None:
+        """Ask the task, whose control group has *pids*, to end by itself."""
+        signal_all(pids, signal.SIGTERM)
+
+    def inside(self) -> set[int]:
+        """Return who of the task lives, by numbers of its own, where it ``hides``; commands beside it do not count."""
+        return set()
+
+    def end_command(self, pid: int) -> None:
+        """End what is left of a command beside the task that ``fork`` made as *pid*, and we have no process of."""
 
     def kill(self) -> None:
         """End what this sandbox itself runs outside the task's control group."""

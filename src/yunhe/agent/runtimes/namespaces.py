@@ -149,7 +149,7 @@ def unshare(flags: int) -> None:
         raise OSError(ctypes.get_errno(), f"unshare: {os.strerror(ctypes.get_errno())}")
 
 
-MS_READ_ONLY, MS_NO_SETUID, MS_NO_DEVICES, MS_NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8
+MS_READ_ONLY, MS_NO_SETUID, MS_NO_DEVICES, MS_NO_PROGRAMS, MS_NO_ATIME = 0x1, 0x2, 0x4, 0x8, 0x400
 MS_REMOUNT, MS_BIND, MS_RECURSIVE, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
 
 

@@ -13,6 +13,8 @@ from yunhe.agent.runtimes.interface import NO_OPTIONS, HostOptions, Runtime, San
 from yunhe.agent.runtimes.network import TaskNetworks
 from yunhe.agent.runtimes.process.runtime import ProcessRuntime
 from yunhe.agent.runtimes.process.sandbox import ProcessSandbox
+from yunhe.agent.runtimes.sandboxed.runtime import SandboxedRuntime
+from yunhe.agent.runtimes.sandboxed.sandbox import SandboxedSandbox
 
 
 class RuntimeEntry(NamedTuple):
@@ -24,6 +26,7 @@ class RuntimeEntry(NamedTuple):
 
 
 RUNTIMES: dict[str, RuntimeEntry] = {
+    SandboxedRuntime.name: RuntimeEntry(SandboxedRuntime, SandboxedSandbox),
     ContainerRuntime.name: RuntimeEntry(ContainerRuntime, ContainerSandbox),
     ProcessRuntime.name: RuntimeEntry(ProcessRuntime, ProcessSandbox),
 }
@@ -33,6 +36,14 @@ RUNTIMES: dict[str, RuntimeEntry] = {
 def sandbox_of(order: dict[str, Any], run: Run) -> Sandbox:
     """Return the sandbox, not prepared yet, of the runtime that *order* names."""
     return RUNTIMES[order["runtime"]["name"]].sandbox(order, run)
+
+
+class AbsentRuntime(Runtime):
+    """A runtime that tasks ask for by name and this agent does not have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("")
+        self.reason = f"This agent does not run such a task with runtime {name}."
 
 
 class Runtimes:
@@ -45,7 +56,9 @@ class Runtimes:
 
     def of(self, body: dict[str, Any]) -> Runtime:
         """Return the runtime for the task of a launch body or claim."""
-        return next(runtime for runtime in self._all if runtime.accepts(body))
+        chosen = next(runtime for runtime in self._all if runtime.accepts(body))
+        wanted = body.get("runtime") or chosen.name
+        return chosen if chosen.name == wanted else AbsentRuntime(wanted)
 
     def confinement(self, body: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return what keeps the task of a launch body apart from the others and from the host."""
@@ -58,11 +71,12 @@ class Runtimes:
 
     def missing_powers(self) -> dict[str, str]:
         """Return the powers of the runtimes that do not work here, each with the reason."""
-        return {runtime.power: runtime.reason for runtime in self._all if runtime.reason}
+        return {runtime.power: runtime.reason for runtime in self._all if runtime.power and runtime.reason}
 
     def permits(self) -> list[str]:
         """Return what tasks may ask for here beyond the usual, as far as it is for the host to say."""
-        return [] if self.network.missing else ["network"]
+        runtimes = [runtime.permit for runtime in self._all if runtime.permit and not runtime.reason]
+        return [*([] if self.network.missing else ["network"]), *runtimes]
 
     def guards(self) -> list[Guard]:
         """Return what is kept between tasks here, and what cannot be."""

@@ -26,8 +26,8 @@ from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import DEFAULT_GRACE_S, is_beside
 from yunhe.agent.runs.processes import ancestors_first, catches, identify, read_stat, signal_all
-from yunhe.agent.runs.users import end_with
-from yunhe.agent.runtimes.interface import CalledOffError
+from yunhe.agent.runs.users import end_with, end_with_parent
+from yunhe.agent.runtimes.interface import STARTED, CalledOffError
 from yunhe.agent.runtimes.log_pump import LogPump
 from yunhe.agent.runtimes.pipelines import read_only_others
 from yunhe.agent.runtimes.table import sandbox_of
@@ -149,19 +149,25 @@ class Wrapper:
         self._started = {"started_at": time.time(), "started_clock_ms": clock_ms()}
         return self._run.create_record("start", {**me._asdict(), **self._started})
 
-    def _run_helper(self, command: list[str]) -> tuple[int, str]:
-        """Run a program of the runtime, outside the task's group; return its exit code and what it said last.
+    def _run_helper(self, command: list[str], *, inside: bool = False) -> tuple[int, str]:
+        """Run a program of the runtime, outside the task's group or *inside*; return its exit code and what it said last.
 
         Raise ``CalledOffError`` if the task was told to end meanwhile.
         """
         said = os.memfd_create("said")
         me = os.getpid()
-        pid = os.fork()
+        pid = self._sandbox.fork() if inside else os.fork()
         if pid == 0:
             try:
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(said, 1)
                 os.dup2(said, 2)
+                if inside:
+                    end_with_parent()
+                    self._group.join()
+                    program = os.open(command[0], os.O_RDONLY)  # the task may not see where it lies
+                    self._sandbox.enter()
+                    os.execve(program, command, dict(os.environ))
                 end_with(me)
                 os.execv(command[0], command)
             finally:
@@ -196,8 +202,8 @@ class Wrapper:
         for number, following in enumerate(self._order["steps"]):
             if self._ending is not None:
                 break
-            name, self._status = following, None
-            self._step_pid = self._execute(number)
+            name = following
+            self._execute(number)
             self._announce(name)
             while self._status is None:
                 self._turn()
@@ -206,28 +212,33 @@ class Wrapper:
                 break
         return name, code
 
-    def _execute(self, number: int) -> int:
+    def _execute(self, number: int) -> None:
         """Start a step; return once its program runs, or raise what kept it from running."""
         reach("before-exec")
         failed, report = os.pipe()
-        pid = self._sandbox.fork()
+        ending, self._status = self._ending, None
+        self._step_pid = pid = self._sandbox.fork()
         if pid == 0:
             try:
-                self._become_step(number)
+                self._become_step(number, report)
             except BaseException as fault:  # noqa: BLE001 - nothing may return into the wrapper's code
                 os.write(report, f"{getattr(fault, 'errno', 0) or 0} {fault}".encode()[:400])
             os._exit(COULD_NOT_START)
         os.close(report)
+        while self._status is None and not _is_readable(failed):
+            self._turn(failed)
         message = os.read(failed, 400).decode(errors="replace")
         os.close(failed)
-        if message:
-            os.waitpid(pid, 0)
+        if message not in ("", STARTED):
+            if self._status is None:
+                os.waitpid(pid, 0)
             number_text, _, text = message.partition(" ")
             raise OSError(int(number_text), text)
+        if self._ending != ending:
+            self._ask()  # it may not have been there to be asked
         reach("after-exec")
-        return pid
 
-    def _become_step(self, number: int) -> None:
+    def _become_step(self, number: int, report: int) -> None:
         signal.set_wakeup_fd(-1)
         for caught in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
             signal.signal(caught, signal.SIG_DFL)
@@ -240,11 +251,13 @@ class Wrapper:
         self._sandbox.enter()
         os.chdir(self._run.work)
         self._sandbox.confine()
-        os.execve(*program_of(self._run.step_path(number)), self._sandbox.environment)
+        self._sandbox.execute(*program_of(self._run.step_path(number)), report)
 
-    def _turn(self) -> None:
-        """Wait for output, a child, a signal or a deadline; deal with what came."""
+    def _turn(self, also: int | None = None) -> None:
+        """Wait for output, a child, a signal, a deadline, or *also* for a pipe; deal with what came."""
         poll = select.poll()
+        if also is not None:
+            poll.register(also, select.POLLIN)
         if self._log.is_ours:
             poll.register(self._log.source, select.POLLIN)
         poll.register(self._alarm_end, select.POLLIN)
@@ -347,10 +360,10 @@ class Wrapper:
     def _ask(self) -> None:
         """Send the polite signal to everybody who is not about to end by the end of others."""
         self._asked = set(self._group.processes())
-        self._spared = read_only_others(self._asked)
+        self._spared = set() if self._sandbox.hides else read_only_others(self._asked)
         self._look_again_at = time.monotonic() + _FORKS_WITHIN_S
         # A shell must not see its child end and go on before it is asked itself.
-        signal_all(ancestors_first(self._asked - self._spared), signal.SIGTERM)
+        self._sandbox.ask_to_end(ancestors_first(self._asked - self._spared))
 
     def _let_rest_end(self) -> None:
         """Give what the steps started, and outlives them, the rest of the grace: the shell dies of a signal first.
@@ -358,7 +371,7 @@ class Wrapper:
         Where the steps ended by themselves, only who handles the polite signal has work to save.
         """
         if self._ending is None:
-            if not any(catches(pid, signal.SIGTERM) for pid in self._left()):
+            if self._sandbox.hides or not any(catches(pid, signal.SIGTERM) for pid in self._left()):
                 return
             self._deadline = None
             self._begin_end(BY_ITSELF, self._grace_s)
@@ -379,6 +392,8 @@ class Wrapper:
 
     def _left(self) -> set[int]:
         """Return the processes of the task that live, without our own and commands beside it."""
+        if self._sandbox.hides:
+            return self._sandbox.inside()
         ours = {self._log.pid, self._sandbox.first_pid}
         return {
             pid
@@ -478,6 +493,12 @@ class ShortPath:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._handle)
+
+
+def _is_readable(handle: int) -> bool:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def clock_ms() -> int:

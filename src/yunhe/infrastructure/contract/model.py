@@ -61,7 +61,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     guards: tuple[GuardReport, ...] = ()
     """What is kept between tasks, and between a task and its host; empty: the engine does not say."""
     permits: tuple[str, ...] = ()
-    """What tasks may ask for in ``Confinement``: ``network``, ``host-network``, ``privileged``."""
+    """What tasks may ask for in ``Confinement``: ``network``, ``host-network``, ``privileged``, ``sandboxed``."""
 
 
 class NodeSystem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -92,6 +92,7 @@ def confinement(task: Task) -> Confinement | None:
         network=task.network,
         egress=task.egress,
         privileged=task.privileged,
+        runtime=task.runtime,
     )
     return None if apart == Confinement() else apart
 

@@ -81,6 +81,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """Blocks of addresses to which alone it may connect; empty: no list."""
     privileged: bool = False
     """Without the filter of system calls, with the host's devices."""
+    runtime: str = ""
+    """``sandboxed``: behind a kernel of its own."""
     workdir: str | None = None
     """A local directory; sent along and made the working directory."""
     envs: dict[str, str] = {}

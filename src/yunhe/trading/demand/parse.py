@@ -8,7 +8,7 @@ still speak.
 import re
 from typing import Any, cast
 
-from yunhe.kernel.confinement import NETWORKS, is_block
+from yunhe.kernel.confinement import NETWORKS, RUNTIMES, is_block
 from yunhe.kernel.documents import kind_of
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Tier
@@ -134,6 +134,13 @@ def _privileged(reader: Reader, field: str, value: object) -> bool:
     if not isinstance(value, bool):
         reader.note(field, "must be true or false", value)
     return value is True
+
+
+def _runtime(reader: Reader, field: str, value: object) -> str:
+    runtime = reader.text(field, value)
+    if runtime not in RUNTIMES:
+        reader.note(field, "must be sandboxed; left out, the task runs as its pool runs tasks", runtime)
+    return runtime
 
 
 def _workdir(reader: Reader, field: str, value: object) -> str | None:
@@ -291,6 +298,7 @@ _TASK_READERS: Readers = {
     "network": _network,
     "egress": _egress,
     "privileged": _privileged,
+    "runtime": _runtime,
     "workdir": _workdir,
     "envs": _envs,
     "secrets": _secrets,
@@ -323,6 +331,9 @@ def _check_together(reader: Reader, known: dict[str, object]) -> None:
     for name in cast("tuple[str, ...]", known.get("secrets", ())):
         if name in envs:
             reader.note("secrets", f"names {name!r}, which envs sets too; keep one")
+    for field in ("image", "privileged"):
+        if known.get("runtime") and known.get(field):
+            reader.note("runtime", f"is sandboxed, which a task with {field} cannot be; keep one")
     weights = cast("dict[str, float]", known.get("weights", {}))
     policy = known.get("policy", Policy.BALANCED)
     if weights and policy is not Policy.BALANCED:

@@ -4,7 +4,7 @@ The schema says what can be said of one field; ``parse`` also judges fields toge
 A document that ``parse`` accepts is valid here.
 """
 
-from yunhe.kernel.confinement import NETWORKS
+from yunhe.kernel.confinement import NETWORKS, RUNTIMES
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
 from yunhe.scheduling.decision.model import Policy
@@ -153,6 +153,11 @@ _FIELDS: dict[str, Schema] = {
         "type": "boolean",
         "description": "Without the filter of system calls, with the host's devices and setuid programs, as the project's user; only on pools whose owner allows it.",
         "examples": [True],
+    },
+    "runtime": {
+        "enum": list(RUNTIMES),
+        "description": "`sandboxed`: in a sandbox with a kernel of its own (gVisor), on pools that have it; not with `image` or `privileged`. The sandbox's own memory, some 40 MiB, and its CPU time are the task's.",
+        "examples": ["sandboxed"],
     },
     "resources": _object(
         _optionals(_RESOURCES),

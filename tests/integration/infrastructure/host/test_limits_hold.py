@@ -221,3 +221,29 @@ async def test_the_agent_tells_which_limits_are_kept(engine: HostEngine) -> None
     told = {guard.name: guard.kept for guard in (await engine.describe()).guards}
     assert told["file system of the disk limit's size"]
     assert told["limits of CPU and memory"]
+
+
+async def test_a_task_without_a_disk_limit_takes_a_file_system_made_ahead_and_another_is_made(
+    engine: HostEngine, root: Path
+) -> None:
+    await engine.inventory()
+    first = await spare_of(root)
+    order = await launched(engine, "df --output=size . | tail -1")
+    seen = await ended(engine, order.allocation_id)
+    assert seen.exit_code == 0
+    assert int(await log_of(engine, order.allocation_id)) > 15 << 20
+    assert await made_from(root / "runs" / order.allocation_id / "scratch.img") == first
+    assert await spare_of(root) != first
+
+
+async def made_from(path: Path) -> int:
+    return (await anyio.Path(path).stat()).st_ino
+
+
+async def spare_of(root: Path) -> int:
+    """Return which file is the file system made ahead, once there is one."""
+    with anyio.fail_after(30):
+        while True:
+            for path in (root / "spare").glob("*.img"):
+                return await made_from(path)
+            await anyio.sleep(0.05)

@@ -63,6 +63,13 @@ REFUSALS: list[tuple[str, PoolFacts, Any, Demand, str]] = [
         "has no images: It has neither podman nor docker.",
     ),
     ("able", only("p"), roomy(), demand(powers=("images",)), "has no images: whether it could is not known"),
+    (
+        "able",
+        only("p"),
+        roomy(),
+        demand(powers=("sandboxed",)),
+        "has no sandboxed: its hosts have no working gVisor (yunhe pool show says why); install runsc there",
+    ),
     ("architecture", only("p"), roomy(isa="amd64"), demand(isa=("arm64",)), "is amd64, arm64 asked for"),
     ("architecture", only("p"), roomy(), demand(isa=("arm64",)), "is unknown, arm64 asked for"),
     ("labelled", only("p"), roomy(labels={"disk": "hdd"}), demand(where=("disk=ssd",)), "disk=hdd"),

@@ -13,7 +13,7 @@ from yunhe.agent.runs.processes import Identity, identify, is_alive
 from yunhe.agent.runs.users import adopt_orphans
 from yunhe.agent.runtimes.interface import RunHelper, Sandbox
 from yunhe.agent.runtimes.namespaces import NEW_FILES, NEW_MESSAGES, NEW_NAMES, NEW_NETWORK, Namespaces, begin
-from yunhe.agent.runtimes.process.files import arrange
+from yunhe.agent.runtimes.process import files
 
 _RECORD = "first"
 
@@ -33,12 +33,16 @@ class ProcessSandbox(Sandbox):
             adopt_orphans()
             return
         flags = NEW_FILES | NEW_MESSAGES | NEW_NAMES | (NEW_NETWORK if self.network.apart else 0)
-        pid = begin(flags, lambda: arrange(self.run, self.order, self.network))
+        pid = begin(flags, self.arrange)
         self._first = identify(pid)
         self.first_pid = pid
         self.network.connect(pid)
         self._namespaces = Namespaces(self._first)
         self.run.write_record(_RECORD, self._first._asdict())
+
+    def arrange(self) -> None:
+        """Give the calling process, the first of the namespaces, the task's view of the host's files."""
+        files.arrange(self.run, self.order, self.network)
 
     def attach(self) -> None:
         """Open the namespaces whose first process is recorded."""
@@ -47,7 +51,8 @@ class ProcessSandbox(Sandbox):
         first = self.run.record(_RECORD)
         if first is None:
             raise OSError(errno.ESRCH, "its namespaces have not been made yet")
-        self._namespaces = Namespaces(Identity(**first))
+        self._first = Identity(**first)
+        self._namespaces = Namespaces(self._first)
 
     def fork(self) -> int:
         """Fork a process that is among those of the task."""

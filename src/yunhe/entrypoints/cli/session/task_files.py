@@ -26,6 +26,7 @@ class Overrides:
     memory: str = ""
     gpus: str = ""
     image: str = ""
+    runtime: str = ""
     pool: str = ""
     infra: str = ""
     envs: Sequence[str] = ()
@@ -165,7 +166,7 @@ def _slug(text: str) -> str:
 def overridden(document: Document, overrides: Overrides) -> Document:
     """Return *document* with what the options say in place of what it said."""
     changed: Document = {**document, **overrides.fields}
-    for name in ("name", "image", "tier", "policy", "near", "timeout"):
+    for name in ("name", "image", "runtime", "tier", "policy", "near", "timeout"):
         if getattr(overrides, name):
             changed[name] = getattr(overrides, name)
     if overrides.retries is not None:

@@ -487,14 +487,16 @@ class LaunchOrder(_message.Message):
     def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ..., grace_s: _Optional[float] = ...) -> None: ...
 
 class Confinement(_message.Message):
-    __slots__ = ("network", "egress", "privileged")
+    __slots__ = ("network", "egress", "privileged", "runtime")
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     EGRESS_FIELD_NUMBER: _ClassVar[int]
     PRIVILEGED_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
     network: str
     egress: _containers.RepeatedScalarFieldContainer[str]
     privileged: bool
-    def __init__(self, network: _Optional[str] = ..., egress: _Optional[_Iterable[str]] = ..., privileged: _Optional[bool] = ...) -> None: ...
+    runtime: str
+    def __init__(self, network: _Optional[str] = ..., egress: _Optional[_Iterable[str]] = ..., privileged: _Optional[bool] = ..., runtime: _Optional[str] = ...) -> None: ...
 
 class LaunchRequest(_message.Message):
     __slots__ = ("target", "order")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from yunhe.kernel.confinement import WHY_NOT
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.money import MICROS, show_money
 from yunhe.kernel.units import show_duration
@@ -123,7 +124,8 @@ def _tolerated(question: RuleInput) -> str | None:
 
 def _able(question: RuleInput) -> str | None:
     for power in lacking(question.demand, question.pool):
-        return f"has no {power}: {question.pool.missing.get(power) or 'whether it could is not known'}"
+        why = question.pool.missing.get(power) or WHY_NOT.get(power, "whether it could is not known")
+        return f"has no {power}: {why}"
     return None
 
 

@@ -18,6 +18,7 @@ GpusOption = Annotated[
     str, typer.Option(help="Accelerators: A100:2, or a count of the kind that the file names.")
 ]
 ImageOption = Annotated[str, typer.Option(help="A container image to run in: python:3.12.")]
+RuntimeOption = Annotated[str, typer.Option(help="sandboxed: in a sandbox with a kernel of its own.")]
 EnvOption = Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value; may be repeated.")]
 SecretOption = Annotated[list[str] | None, typer.Option(help="A secret's name; may be repeated.")]
 TierOption = Annotated[str, typer.Option(help="high, medium or low.")]
