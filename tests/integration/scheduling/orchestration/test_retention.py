@@ -44,7 +44,7 @@ DAY_S = 86_400.0
 def submission(number: int) -> Submission:
     task = Task(
         name=f"task-{number}",
-        run=f"echo {number} > out.txt; echo line {number}; sleep 0.05\n",
+        run=f"echo {number} > out.txt\necho line {number}\nsleep 0.05\n",
         outputs=("out.txt",),
         resources=ResourceSpec(cpus=0.1, memory="64MB"),
     )
