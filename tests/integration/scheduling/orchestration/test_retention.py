@@ -17,6 +17,7 @@ from yunhe.kernel.clock import system_clock
 from yunhe.kernel.errors import GoneError, NotFoundError
 from yunhe.kernel.ids import JobId, ProjectId
 from yunhe.kernel.quotas import QuotaName
+from yunhe.observability.failpoints import PRUNING
 from yunhe.runtime.limits import Retention
 from yunhe.runtime.notary import CUT
 from yunhe.runtime.platform import Platform
@@ -106,7 +107,7 @@ async def test_a_sweep_killed_at_any_step_leaves_everything_consistent_and_the_n
         lines = await database.read(lambda c: count(c, LEDGER))
     marks = tmp_path / "marks"
     marks.mkdir()
-    for point in ("prune-before-commit", "prune-after-commit", "prune-audit-before-removal"):
+    for point in PRUNING:
         environment = os.environ | {
             "PYTHONPATH": ":".join(sys.path),
             "YUNHE_FAILPOINT": point,
