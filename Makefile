@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FEATURES := .cache/features
 
-.PHONY: help up down test test-engines check fix bench ledger prove pins sbom clean
+.PHONY: help up down test test-engines check check-types check-rest fix bench ledger prove pins sbom clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -20,9 +20,14 @@ down: $(READY)   ## stop the platform; jobs and data stay
 	@$(BIN)/yunhe down
 
 check: $(READY)  ## style, types, layers, sizes, names, and code that nothing uses
+	@$(MAKE) --no-print-directory -j2 check-types check-rest
+
+check-types: $(READY)
+	$(BIN)/basedpyright
+
+check-rest: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/break_contracts.py
 	$(BIN)/python -m tools.prove --check
@@ -37,7 +42,7 @@ fix: $(READY)    ## let the formatter and the linter fix what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --record=$(FEATURES)/test.json
+	$(BIN)/pytest -m "not engine" -n 4 --dist loadfile --durations=20 --record=$(FEATURES)/test.json
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines

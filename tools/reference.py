@@ -16,13 +16,14 @@ from yunhe.entrypoints.cli.main import COMMANDS, help_text
 from yunhe.entrypoints.cli.terminal.shell import group
 from yunhe.trading.demand.planned import PLAN_ONLY, RESOURCE_FIELDS, TASK_FIELDS, UnsupportedField
 from yunhe.trading.demand.schema import task_schema
+from yunhe.trading.demand.skypilot.cases import CASES
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
     """Return every generated page by its file name."""
-    return {"cli.md": cli_page(), "task.md": task_page()}
+    return {"cli.md": cli_page(), "task.md": task_page(), "skypilot.md": skypilot_page()}
 
 
 def cli_page() -> str:
@@ -37,9 +38,10 @@ def cli_page() -> str:
         "```",
         "",
         "Every read has `--output json`. Errors go to standard error as a problem and its remedy, with",
-        "`--output json` as problem JSON (RFC 9457). Exit codes: 0 done, 1 refused, 2 wrongly called, 130 interrupted;",
+        "`--output json` as problem JSON (RFC 9457). Exit codes: 0 done, 1 refused, 2 wrongly called, 3 no pool can take it,",
+        "130 interrupted;",
         "`run` and `exec` leave with the job's or the command's own. `NO_COLOR` is honoured; colours and spinners appear",
-        "only on a terminal. `YUNHE_URL`, `YUNHE_KEY` and `YUNHE_PROJECT` go before the saved context; `YUNHE_HOME`",
+        "only on a terminal. `YUNHE_URL`, `YUNHE_KEY` and `YUNHE_PROJECT` take precedence over the saved context; `YUNHE_HOME`",
         "moves `~/.yunhe`.",
         "",
     ]
@@ -96,6 +98,40 @@ def task_page() -> str:
         "",
         *_refused("", TASK_FIELDS),
         *_refused("resources.", RESOURCE_FIELDS),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def skypilot_page() -> str:
+    """Return the page of SkyPilot's fields."""
+    lines = [
+        "# SkyPilot's task files",
+        "",
+        "Generated from the table in `src/yunhe/trading/demand/skypilot/cases.py` by `python tools/reference.py`.",
+        "",
+        "`yunhe run` and `yunhe plan` read SkyPilot's task files as they are. `yunhe plan --explain-fields FILE` shows for each",
+        "field of a file which of these rows holds for it:",
+        "",
+        "| here | meaning |",
+        "|---|---|",
+        "| honoured | it does here what it does there |",
+        "| meaning | it is accepted, and means what is said beside it |",
+        "| note | it is accepted, and changes neither what runs, nor where, nor its price |",
+        "| planned only | `plan` reads it and plans; `run` refuses it, with the reason and what to do instead |",
+        "| refused | both refuse it, with what to do instead |",
+        "",
+        "| field | form | here | what becomes of it |",
+        "|---|---|---|---|",
+    ]
+    for case in CASES.values():
+        cells = [f"`{case.field}`", f"`{case.form}`", case.effect, case.says]
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    lines += [
+        "",
+        "A field that is in no row and is none of [ours](task.md) is refused, with the nearest that there is. Files may have",
+        "fields of both. Options take the place of fields: `--infra '*'` lifts `infra`, `--env NAME=value` gives a variable",
+        "that has none, `--image` names an image in place of `image_id`.",
         "",
     ]
     return "\n".join(lines)

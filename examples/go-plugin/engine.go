@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -23,6 +24,7 @@ type Order struct {
 	Resources      map[string]any `json:"resources"`
 	Steps          []string       `json:"steps"`
 	TimeoutS       *float64       `json:"timeout_s"`
+	GraceS         float64        `json:"grace_s"`
 	LogLimitBytes  int64          `json:"log_limit_bytes"`
 	DiskLimitBytes *int64         `json:"disk_limit_bytes"`
 }
@@ -64,7 +66,7 @@ func acceptable(order *pb.LaunchOrder) error {
 func (p *Pool) claim(order *pb.LaunchOrder) error {
 	dir := p.dir(order.AllocationId)
 	kept := Order{
-		NodeID: order.NodeId, TimeoutS: order.TimeoutS, LogLimitBytes: order.LogLimitBytes, DiskLimitBytes: order.DiskLimitBytes,
+		NodeID: order.NodeId, TimeoutS: order.TimeoutS, GraceS: grace(order), LogLimitBytes: order.LogLimitBytes, DiskLimitBytes: order.DiskLimitBytes,
 		Resources: map[string]any{
 			"cpu_millis": order.Resources.GetCpuMillis(), "memory_mib": order.Resources.GetMemoryMib(), "disk_mib": order.Resources.GetDiskMib(),
 		},
@@ -83,6 +85,14 @@ func (p *Pool) claim(order *pb.LaunchOrder) error {
 	return errors.Join(writeJSON(filepath.Join(dir, "order.json"), kept), writeJSON(filepath.Join(dir, "mark.json"), Mark{order.Token}))
 }
 
+// grace is how long the programs of an order have after the polite signal, where nobody says otherwise.
+func grace(order *pb.LaunchOrder) float64 {
+	if order.GraceS == nil {
+		return 10
+	}
+	return *order.GraceS
+}
+
 func environment(order *pb.LaunchOrder) []string {
 	variables := []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 	for _, given := range []map[string]string{order.Envs, order.Secrets} {
@@ -90,7 +100,7 @@ func environment(order *pb.LaunchOrder) []string {
 			variables = append(variables, name+"="+value)
 		}
 	}
-	return variables
+	return append(variables, fmt.Sprintf("YUNHE_GRACE_S=%g", grace(order)))
 }
 
 // start runs a runner that outlives this process, and returns once it has said that it runs.

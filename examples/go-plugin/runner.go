@@ -131,6 +131,7 @@ func (r *Runner) step(number int, log *Log) (int64, error) {
 	go func() { io.Copy(log, read); close(pumped) }() //nolint:errcheck // a log never fails: it drops
 	go func() { ended <- command.Wait() }()
 	r.watch(command.Process.Pid, ended)
+	r.letRestEnd(command.Process.Pid)
 	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // what a step leaves behind ends with it
 	<-pumped
 	if status := command.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
@@ -158,6 +159,13 @@ func (r *Runner) watch(group int, ended <-chan error) {
 	}
 }
 
+// letRestEnd gives what a step has started the rest of the grace: the shell around it dies of the signal first.
+func (r *Runner) letRestEnd(group int) {
+	for r.stopAt != nil && time.Now().Before(*r.stopAt) && syscall.Kill(-group, 0) == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 func (r *Runner) sample(now time.Time, group int) {
 	r.account.sample(now)
 	_ = r.save()
@@ -171,18 +179,22 @@ func (r *Runner) endIfDue(now time.Time, group int) {
 	var graceS float64
 	if r.stopAt == nil {
 		if asked, _ := readJSON(filepath.Join(r.dir, "stop"), &graceS); asked {
-			at := now.Add(time.Duration(graceS * float64(time.Second)))
-			r.stopAt, r.ending = &at, pb.Ending_ENDING_STOPPED
-			_ = syscall.Kill(-group, syscall.SIGTERM)
+			r.ask(now, graceS, pb.Ending_ENDING_STOPPED, group)
 		}
 	}
 	if r.stopAt != nil && !now.Before(*r.stopAt) {
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	if limit := r.order.TimeoutS; limit != nil && r.ending == pb.Ending_ENDING_DONE && now.Sub(r.account.startedAt).Seconds() >= *limit {
-		r.ending = pb.Ending_ENDING_TIMED_OUT
-		_ = syscall.Kill(-group, syscall.SIGKILL)
+		r.ask(now, r.order.GraceS, pb.Ending_ENDING_TIMED_OUT, group)
 	}
+}
+
+// ask has every program of a step end, and notes when that is no longer a matter of asking.
+func (r *Runner) ask(now time.Time, graceS float64, ending pb.Ending, group int) {
+	at := now.Add(time.Duration(graceS * float64(time.Second)))
+	r.stopAt, r.ending = &at, ending
+	_ = syscall.Kill(-group, syscall.SIGTERM)
 }
 
 func (r *Runner) finish(code int64) error {

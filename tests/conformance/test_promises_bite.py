@@ -84,6 +84,16 @@ class HasNoPatience(FakePool):
         super().stop(allocation_id, token, 0)
 
 
+class KillsWithTheShell(FakePool):
+    def _ask(self, allocation: FakeAllocation, at: float, ending: Ending, grace_s: float) -> None:
+        super()._ask(allocation, at, ending, 0)
+
+
+class ForgetsTheGrace(FakePool):
+    def launch(self, order: LaunchOrder, *, crash: bool = False) -> None:
+        super().launch(msgspec.structs.replace(order, grace_s=10.0), crash=crash)
+
+
 class AlwaysSucceeds(FakePool):
     def observation(self, beyond: int = -1) -> Observation:
         seen = super().observation(beyond)
@@ -242,6 +252,10 @@ BROKEN: list[tuple[type[FakePool] | type[FakeEngine], str, dict[str, object]]] =
     (ReleasesWhatRuns, "test_what_still_runs_is_not_released", {}),
     (NeverStops, "test_a_stop_ends_it_and_may_be_repeated", {}),
     (HasNoPatience, "test_what_ignores_the_polite_signal_is_forced_after_the_grace", {}),
+    (KillsWithTheShell, "test_what_a_script_started_may_save_its_work_before_it_is_forced", {}),
+    (KillsWithTheShell, "test_what_was_saved_after_the_polite_signal_is_among_the_results", {}),
+    (KillsWithTheShell, "test_what_timed_out_may_save_its_work_before_it_is_forced", {}),
+    (ForgetsTheGrace, "test_the_task_knows_how_long_it_will_have", {}),
     (AlwaysSucceeds, "test_the_exit_code_is_the_script_s_own", {"code": 42}),
     (AlwaysSucceeds, "test_the_first_step_that_fails_ends_it_and_is_named", {}),
     (TellsSecrets, "test_a_secret_reaches_the_script_and_no_observation", {}),

@@ -29,7 +29,13 @@ from yunhe.agent.failpoints import ALL as AGENT
 from yunhe.control.pools.model import Pool, PoolSpec
 from yunhe.entrypoints.client.async_client import AsyncClient
 from yunhe.entrypoints.client.errors import ServerUnreachableError
-from yunhe.kernel.errors import ConflictError, PoolUnreachableError, UnauthenticatedError, UnsupportedError
+from yunhe.kernel.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    PoolUnreachableError,
+    UnauthenticatedError,
+    UnsupportedError,
+)
 from yunhe.kernel.ids import BlobId
 from yunhe.kernel.money import Prices
 from yunhe.observability.failpoints import SERVER
@@ -162,12 +168,12 @@ class Campaign:
         return True
 
     async def persist(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
-        """Make a call that is safe to repeat until it is answered: its server may be dead just now."""
+        """Make a call that is safe to repeat until it is answered: its server or database may be away just now."""
         assert self._client is not None
         while True:
             try:
                 return await call(self._client)
-            except ServerUnreachableError:
+            except (ServerUnreachableError, DatabaseUnavailableError):
                 await anyio.sleep(0.1)
 
     async def add_pools(self) -> None:
@@ -210,7 +216,7 @@ class Campaign:
 
     def _allowance(self) -> float:
         """Return how many jobs may have been submitted, so that jobs and failpoints run out together."""
-        share = len(self._fired) / len(self.plan.failpoints)
+        share = len(self._fired) / len(self.plan.failpoints) if self.plan.failpoints else 1.0
         return MOST_UNFINISHED + (self.plan.jobs - MOST_UNFINISHED) * share
 
     def _all_fired(self) -> bool:

@@ -11,6 +11,8 @@ import anyio.to_thread
 import httpx
 import pytest
 
+from faults.campaign import Plan, campaign
+from faults.verdict import problems_of
 from integration.entrypoints.api.server_process import process
 from integration.entrypoints.api.serving import Served, add_fake_pool, free_port, serving
 from support import postgres as servers
@@ -19,6 +21,7 @@ from yunhe.entrypoints.api.awaiting import WAITING
 from yunhe.entrypoints.api.routes.platform import READY
 from yunhe.entrypoints.client.async_client import AsyncClient
 from yunhe.runtime.settings import Settings
+from yunhe.scheduling.orchestration.jobs.driver import LEASE_S
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.storage import database as storage
 from yunhe.trading.applications.model import Submission
@@ -149,6 +152,32 @@ async def test_jobs_outlive_a_database_that_stands_still(
     with capsys.disabled():
         print(f"\nPostgreSQL frozen for {seconds:g} s: back in {outage.recovery_s:.2f} s")
     assert not outage.problems, "\n".join(outage.problems)
+
+
+@pytest.mark.engine  # a minute of waiting
+@pytest.mark.timeout(300)
+async def test_several_workers_outlive_a_long_outage_and_kills_within_it(
+    own_postgres: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Leases run out meanwhile and one worker is killed: nothing is lost, and nothing runs twice unsaid."""
+    plan = Plan(seed=3, jobs=60, failpoints=(), random_kills=0)
+    with campaign(plan, new_database(own_postgres, "workers_away")) as run:
+
+        async def take_away() -> None:
+            while run.finished < 5:
+                await anyio.sleep(0.1)
+            async with stopped(own_postgres):
+                await anyio.sleep(LEASE_S + 10.0)
+                assert run.servers[1].kill()
+                await anyio.sleep(5.0)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take_away)
+            await run.run()
+        with capsys.disabled():
+            print(f"\n{run.figures()}")
+        problems = await problems_of(run)
+        assert not problems, "\n".join([run.figures(), *problems])
 
 
 def never(_context: object) -> bool:

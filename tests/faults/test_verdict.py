@@ -48,6 +48,7 @@ def job(
 
 
 RAN = ["start", "end"]
+SAVED = ["start", "ready", "saved"]
 LOST = attempt(1, ending="unknown", exit_code=None)
 
 
@@ -60,8 +61,20 @@ LOST = attempt(1, ending="unknown", exit_code=None)
         (job(LOST, attempt(2)), {"alloc_1": RAN, "alloc_2": RAN}),
         (job(attempt(1), number=OUTPUTS, blob="outputs/1"), {"alloc_1": RAN}),
         (job(attempt(1, ending="stopped"), number=STOPPED, state=JobState.STOPPED), {"alloc_1": ["start"]}),
+        (
+            job(attempt(1, ending="stopped"), number=STOPPED, state=JobState.STOPPED, blob="outputs/1"),
+            {"alloc_1": SAVED},
+        ),
     ],
-    ids=["ran", "lost unrun", "lost midway", "lost after its end", "with outputs", "stopped"],
+    ids=[
+        "ran",
+        "lost unrun",
+        "lost midway",
+        "lost after its end",
+        "with outputs",
+        "stopped",
+        "stopped and saved",
+    ],
 )
 def test_what_is_promised_is_no_problem(one: Job, lines: dict[str, list[str]]) -> None:
     assert problems_of_job(one, lines) == []
@@ -81,6 +94,11 @@ def test_what_is_promised_is_no_problem(one: Job, lines: dict[str, list[str]]) -
         (job(LOST, state=JobState.FAILED), {"alloc_1": ["start"]}),
         (job(attempt(1), number=OUTPUTS), {"alloc_1": RAN}),
         (job(attempt(1), number=STOPPED), {"alloc_1": RAN}),
+        (
+            job(attempt(1, ending="stopped"), number=STOPPED, state=JobState.STOPPED),
+            {"alloc_1": ["start", "ready"]},
+        ),
+        (job(attempt(1, ending="stopped"), number=STOPPED, state=JobState.STOPPED), {"alloc_1": SAVED}),
     ],
     ids=[
         "done and never ran",
@@ -94,6 +112,8 @@ def test_what_is_promised_is_no_problem(one: Job, lines: dict[str, list[str]]) -
         "given up",
         "outputs lost",
         "never stopped",
+        "killed without its grace",
+        "what it saved lost",
     ],
 )
 def test_a_broken_promise_is_a_problem(one: Job, lines: dict[str, list[str]]) -> None:

@@ -59,7 +59,8 @@ def problems_of_job(job: Job, lines: dict[str, list[str]]) -> list[str]:
     wrote = {attempt.number: lines.get(attempt.allocation_id, []) for attempt in job.attempts}
     for attempt in job.attempts:
         number = attempt.number
-        if wrote[number] not in ([], ["start"], ["start", "end"]):
+        saves = kind is Kind.STOPPED and wrote[number] in (["start", "ready"], ["start", "ready", "saved"])
+        if wrote[number] not in ([], ["start"], ["start", "end"]) and not saves:
             found.append(f"attempt {number} wrote {wrote[number]}")
         if attempt.ending in (REFUSED, TURNED_AWAY) and wrote[number]:
             found.append(f"attempt {number} was refused and wrote {wrote[number]}")
@@ -68,6 +69,15 @@ def problems_of_job(job: Job, lines: dict[str, list[str]]) -> list[str]:
                 found.append(f"attempt {number} is done and wrote {wrote[number]}")
             if attempt.log_bytes != len(job.name) + 1:
                 found.append(f"attempt {number} kept {attempt.log_bytes} bytes of its log")
+        if attempt.ending == "stopped" and wrote[number] == ["start", "ready"]:
+            found.append(f"attempt {number} was stopped and could not save its work")
+    if (
+        wrote
+        and "saved" in wrote[max(wrote)]
+        and job.attempts[-1].ending == "stopped"
+        and job.outputs_blob is None
+    ):
+        found.append("what it saved is lost")
     starts = sum(written.count("start") for written in wrote.values())
     unknown = sum(attempt.ending == UNKNOWN for attempt in job.attempts)
     if starts > 1 + unknown:

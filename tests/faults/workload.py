@@ -11,6 +11,9 @@ from yunhe.trading.demand.model import ResourceSpec, Task
 RETRIES = 8
 """Enough that no job of a campaign runs out of them."""
 WORD = "canal"
+SAVES = """export lines
+sh -c 'trap "sleep 0.5; echo saved > result; echo saved >> \\"$lines\\"; exit 0" TERM
+echo ready >> "$lines"; while :; do sleep 0.2; done'"""
 GROWN = Resources(cpu_millis=200, memory_mib=96)
 
 
@@ -20,7 +23,7 @@ class Kind(StrEnum):
     """Has a file mounted, and ends only if it is there and whole."""
     OUTPUTS = "outputs"
     STOPPED = "stopped"
-    """Runs until somebody stops it."""
+    """Runs until somebody stops it; then its program, which is below a shell, saves its work."""
     RESIZED = "resized"
     """Runs long enough to be resized."""
 
@@ -59,13 +62,15 @@ def submission(number: int, lines: Path, archive: BlobId, seconds: float) -> Sub
         script.append(f'[ "$(cat data/word)" = {WORD} ] || exit 9')
     if kind is Kind.OUTPUTS:
         script.append(f"echo {name_of(number)} > result")
+    if kind is Kind.STOPPED:
+        script.append(SAVES)
     script += [f"sleep {duration_s(kind, seconds):.2f}", 'echo end >> "$lines"']
     task = Task(
         name=name_of(number),
         run="\n".join(script) + "\n",
         retries=RETRIES,
         resources=ResourceSpec(cpus=0.1, memory="64MB"),
-        outputs=("result",) if kind is Kind.OUTPUTS else (),
+        outputs=("result",) if kind in (Kind.OUTPUTS, Kind.STOPPED) else (),
         file_mounts={"data": "data"} if kind is Kind.FILES else {},
     )
     mounts = (UploadedMount(path="data", blob_id=archive),) if kind is Kind.FILES else ()

@@ -41,8 +41,8 @@ def _amounts(demand: Demand, index: int, match: "re.Match[str]") -> Demand:
     one = demand.alternatives[index]
     amount, devices, up_to = one.resources, list(one.resources.accelerators), one.up_to
     for part in match[1].removesuffix(" each").split(" and "):
-        if part.endswith(" cores"):
-            amount = change(amount, cpu_millis=parse_cpu_millis(part.removesuffix(" cores")))
+        if part.endswith((" core", " cores")):
+            amount = change(amount, cpu_millis=parse_cpu_millis(part.partition(" core")[0]))
         elif part.endswith(" of memory"):
             amount = change(amount, memory_mib=parse_memory_mib(part.removesuffix(" of memory")))
         elif part.endswith(" of disk"):
@@ -99,7 +99,7 @@ def _own(demand: Demand) -> Demand:
     return change(demand, spread=None, affinity=kept)
 
 
-_AMOUNT = r"[\d.]+ (?:cores|[MGT]iB of (?:memory|disk)|× \S+(?<!,)(?: with [\d.]+ [MGT]iB)?)"
+_AMOUNT = r"[\d.]+ (?:cores?|[MGT]iB of (?:memory|disk)|× \S+(?<!,)(?: with [\d.]+ [MGT]iB)?)"
 _TAINT = r"(?:maintenance|gpu=only|spot)"
 _WHAT = r"(?:images|resize|disk!?=\w+)"
 
@@ -120,6 +120,7 @@ PHRASES: dict[str, Reading] = {
     r"allow any region": _with(residency=()),
     r"allow regions? ((?:cn|eu)-\w+(?: and (?:cn|eu)-\w+)*)": lambda d, i, m: _regions(d, m),
     r"allow it (beside|away from) (\w+)": lambda d, i, m: _beside(d, m),
+    r"allow more of (\w+) together": _with(spread=None),
     r"allow any architecture": _with(isa=()),
     r"allow any latency to (\w+)": lambda d, i, m: _moved("traffic", m[1], max_latency_ms=None)(d),
     r"allow (\d+) ms to (\w+)": lambda d, i, m: _moved("traffic", m[2], max_latency_ms=float(m[1]))(d),

@@ -74,7 +74,24 @@ def _agreed_in_pool(demand: Demand, snapshot: Snapshot, pool: int) -> bool:
         runs = pool in pools if wish.over is Domain.POOL else region_of(snapshot.pools[pool]) in regions
         if wish.over is not Domain.NODE and runs == wish.apart:
             return False
-    return True
+    return not _crowded(demand, snapshot, snapshot.pools[pool])
+
+
+def _crowded(demand: Demand, snapshot: Snapshot, here: PoolFacts) -> bool:
+    """Whether a group of a single job has as many members in the pool or its region as its spread allows."""
+    if demand.spread is None or demand.members > 1 or demand.spread.over is Domain.NODE:
+        return False
+    for group in demand.groups:
+        homes = [snapshot.pools[int(snapshot.node_pool[row])] for row in snapshot.groups.get(group, ())]
+        if demand.spread.over is Domain.REGION:
+            near = [
+                home for home in homes if (region_of(home) or home.name) == (region_of(here) or here.name)
+            ]
+        else:
+            near = [home for home in homes if home.id == here.id]
+        if len(near) >= demand.spread.at_most:
+            return True
+    return False
 
 
 def hours_in(demand: Demand, snapshot: Snapshot, pool: int) -> tuple[float, float | None]:
@@ -146,6 +163,10 @@ def node_may(demand: Demand, snapshot: Snapshot, row: int) -> bool:
         runs = row in list(snapshot.groups.get(wish.group, ()))
         if wish.over is Domain.NODE and runs == wish.apart:
             return False
+    if demand.spread is not None and demand.members == 1 and demand.spread.over is Domain.NODE:
+        for group in demand.groups:
+            if list(snapshot.groups.get(group, ())).count(row) >= demand.spread.at_most:
+                return False
     return (not demand.isa or isa in demand.isa) and all(tolerated(taint, demand) for taint in taints)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
@@ -164,7 +165,7 @@ def random_node(rng: Random, name: str, pool_name: str) -> NodeFacts:
         isa=rng.choice(("", *ISAS)),
         labels=rng.choice(({}, {"disk": "ssd"}, {"disk": "hdd"})),
         taints=rng.choice(((), (), (), ("spot",))),
-        groups=rng.choice(((), ("web",), ("db",))),
+        groups=rng.choice(((), ("web", "web"), ("db",))),
     )
 
 
@@ -226,7 +227,7 @@ def random_demand(rng: Random, *, single: bool = False) -> Demand:
         return value if rng.random() < 0.1 else otherwise
 
     spread = Spread(rng.choice((Domain.NODE, Domain.NODE, Domain.POOL, Domain.REGION)), rng.randint(1, 2))
-    return demand(
+    wanted = demand(
         alternatives=tuple(
             random_alternative(rng, single=members == 1) for _ in range(rng.choice((1, 1, 2)))
         ),
@@ -257,6 +258,9 @@ def random_demand(rng: Random, *, single: bool = False) -> Demand:
         data=random_data(rng),
         traffic=rng.choice(((), (), (random_traffic(rng),))),
     )
+    if members > 1 or rng.random() > 0.1:
+        return wanted
+    return msgspec.structs.replace(wanted, groups=(rng.choice(("web", "db")),), spread=spread)
 
 
 def random_alternative(rng: Random, *, single: bool) -> Alternative:

@@ -2308,7 +2308,10 @@ type LaunchOrder struct {
 	// Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then.
 	Outputs []string `protobuf:"bytes,13,rep,name=outputs,proto3" json:"outputs,omitempty"`
 	// How far it is kept apart, where that is not as usual; sent only to engines that permit it.
-	Confinement   *Confinement `protobuf:"bytes,14,opt,name=confinement,proto3,oneof" json:"confinement,omitempty"`
+	Confinement *Confinement `protobuf:"bytes,14,opt,name=confinement,proto3,oneof" json:"confinement,omitempty"`
+	// Seconds between the polite signal and force, where nobody says otherwise: after a timeout, or when the engine itself
+	// ends it. Steps find it in YUNHE_GRACE_S. Not there: 10.
+	GraceS        *float64 `protobuf:"fixed64,15,opt,name=grace_s,json=graceS,proto3,oneof" json:"grace_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2439,6 +2442,13 @@ func (x *LaunchOrder) GetConfinement() *Confinement {
 		return x.Confinement
 	}
 	return nil
+}
+
+func (x *LaunchOrder) GetGraceS() float64 {
+	if x != nil && x.GraceS != nil {
+		return *x.GraceS
+	}
+	return 0
 }
 
 type Confinement struct {
@@ -4631,7 +4641,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.yunhe.engine.v1.NodeR\x05nodes\"2\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06script\x18\x02 \x01(\tR\x06script\"\x83\x06\n" +
+	"\x06script\x18\x02 \x01(\tR\x06script\"\xad\x06\n" +
 	"\vLaunchOrder\x12#\n" +
 	"\rallocation_id\x18\x01 \x01(\tR\fallocationId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x1d\n" +
@@ -4648,7 +4658,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x0flog_limit_bytes\x18\v \x01(\x03R\rlogLimitBytes\x12-\n" +
 	"\x10disk_limit_bytes\x18\f \x01(\x03H\x01R\x0ediskLimitBytes\x88\x01\x01\x12\x18\n" +
 	"\aoutputs\x18\r \x03(\tR\aoutputs\x12C\n" +
-	"\vconfinement\x18\x0e \x01(\v2\x1c.yunhe.engine.v1.ConfinementH\x02R\vconfinement\x88\x01\x01\x1a7\n" +
+	"\vconfinement\x18\x0e \x01(\v2\x1c.yunhe.engine.v1.ConfinementH\x02R\vconfinement\x88\x01\x01\x12\x1c\n" +
+	"\agrace_s\x18\x0f \x01(\x01H\x03R\x06graceS\x88\x01\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -4658,7 +4669,9 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"_timeout_sB\x13\n" +
 	"\x11_disk_limit_bytesB\x0e\n" +
-	"\f_confinement\"_\n" +
+	"\f_confinementB\n" +
+	"\n" +
+	"\b_grace_s\"_\n" +
 	"\vConfinement\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x16\n" +
 	"\x06egress\x18\x02 \x03(\tR\x06egress\x12\x1e\n" +

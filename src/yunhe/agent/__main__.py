@@ -52,7 +52,9 @@ def _serve_daemon(arguments: argparse.Namespace) -> int:
     )
     kept = _daemon_arguments(arguments)
     try:
-        return serve(Launch(settings, _agent_file(), kept, arguments.listening, arguments.lock))
+        return serve(
+            Launch(settings, _agent_file(), kept, arguments.idle_s, arguments.listening, arguments.lock)
+        )
     except NotTraversableError as refusal:
         sys.stderr.write(f"{refusal}\n")
         return 3
@@ -66,7 +68,7 @@ def _agent_file() -> str:
 def _daemon_arguments(arguments: argparse.Namespace) -> list[str]:
     """Return the arguments a daemon needs to serve as these say."""
     words = ["--root", arguments.root, "--first-uid", str(arguments.first_uid)]
-    words += ["--uid-count", str(arguments.uid_count)]
+    words += ["--uid-count", str(arguments.uid_count), "--idle-s", str(arguments.idle_s)]
     for name in ("node", "cpu_millis", "memory_mib", "default_disk_mib"):
         value = getattr(arguments, name)
         if value not in (None, ""):
@@ -96,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--first-uid", type=int, default=700_000, help="first user ID to give a project")
         command.add_argument("--uid-count", type=int, default=65_536, help="how many user IDs to give")
+        command.add_argument(
+            "--idle-s", type=int, default=600, help="end after so long without a task or a platform; 0: never"
+        )
         command.add_argument("--writable", action="append", default=[], help="directory that tasks may write")
         command.add_argument(
             "--forwarding",

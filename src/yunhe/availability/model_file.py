@@ -79,18 +79,25 @@ class _ModelReader(ProblemReader):
         default = self._value("availability", parse_availability, None)
         if default is not None and not 0 < default < 1:
             self.problems.append(availability_problem("availability", default))
+            default = 0.5  # never planned with: the problem is raised
         modules = self._modules(default)
         shared = tuple(self._shared(str(name), given) for name, given in self._mapping("shared").items())
         replicas = self._value("replicas", _whole, 3)
         target = self._value("target", parse_target, None)
         assumptions = self._assumptions()
-        if self.problems:
-            raise InvalidInputError(
-                "This model cannot be read.",
-                remedy="Fix what is named above; nothing was computed.",
-                fields=tuple(self.problems),
-            )
-        return ModelFile(Model(modules, shared, replicas, assumptions), target)
+        noted = {problem.field for problem in self.problems}
+        try:
+            model = Model(modules, shared, replicas, assumptions)
+        except InvalidInputError as error:
+            self.problems += [problem for problem in error.fields if problem.field not in noted]
+        else:
+            if not self.problems:
+                return ModelFile(model, target)
+        raise InvalidInputError(
+            "This model cannot be read.",
+            remedy="Fix what is named above; nothing was computed.",
+            fields=tuple(self.problems),
+        )
 
     def _value(self, field: str, parse: Callable[[Any], T], default: T) -> T:
         return self.parsed(field, self._content[field], parse, default) if field in self._content else default

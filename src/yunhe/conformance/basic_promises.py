@@ -41,6 +41,8 @@ from yunhe.kernel.errors import (
 from yunhe.kernel.ids import ProjectId
 from yunhe.kernel.resources import Resources
 
+SAVED = b"saved"
+
 Connect = Callable[[], Awaitable[Engine]]
 
 PROTOCOLS: dict[Power, type] = {
@@ -243,6 +245,46 @@ class BasicPromises:
         seen = await caller.ended(order.allocation_id)
         assert anyio.current_time() - asked_at >= 1.9 * self.tick_s
         assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.STOPPED)
+
+    async def test_what_a_script_started_may_save_its_work_before_it_is_forced(
+        self, caller: EngineCaller
+    ) -> None:
+        order = await caller.run(*self.saving(), grace_s=2 * self.patience_s)
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=2 * self.patience_s)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=2 * self.patience_s)
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.STOPPED)
+        assert SAVED in (await caller.log(order.allocation_id)).splitlines()
+
+    async def test_what_timed_out_may_save_its_work_before_it_is_forced(self, caller: EngineCaller) -> None:
+        order = await caller.run(*self.saving(), timeout_s=3 * self.tick_s, grace_s=2 * self.patience_s)
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.TIMED_OUT)
+        assert SAVED in (await caller.log(order.allocation_id)).splitlines()
+
+    async def test_what_timed_out_and_does_not_end_is_forced_after_its_grace(
+        self, caller: EngineCaller
+    ) -> None:
+        deaf = 'trap "" TERM\necho ready\nsleep 60'
+        order = await caller.run(deaf, timeout_s=2 * self.tick_s, grace_s=2 * self.tick_s)
+        seen = await caller.ended(order.allocation_id)
+        assert (seen.phase, seen.ending) == (Phase.EXITED, Ending.TIMED_OUT)
+
+    async def test_the_task_knows_how_long_it_will_have(self, caller: EngineCaller) -> None:
+        order = await caller.run('echo "$YUNHE_GRACE_S"', grace_s=7.5)
+        await caller.ended(order.allocation_id)
+        assert await caller.log(order.allocation_id) == b"7.5\n"
+
+    def saving(self) -> tuple[str, str]:
+        """Return steps: a program below a shell that saves its work when asked to end, and what must not follow it."""
+        program = (
+            f"trap 'sleep {self.tick_s}; echo saved; echo saved > checkpoint.txt; exit 0' TERM",
+            "echo ready",
+            "sleep 60",
+        )
+        lines = [f'echo "{line}" >> program.sh' for line in program]
+        return "\n".join((*lines, "sh program.sh", "echo went on")), "echo went on"
 
     async def test_a_stop_of_what_was_never_there_is_fine(self, caller: EngineCaller) -> None:
         stranger = new_allocation_id()

@@ -106,6 +106,16 @@ class PowerPromises(BasicPromises):
         got = await fetch(engine, order.allocation_id, "*.txt", "nowhere/*")
         assert got == {"one.txt": b"one\n", "two.txt": b"two\n"}
 
+    async def test_what_was_saved_after_the_polite_signal_is_among_the_results(
+        self, caller: EngineCaller
+    ) -> None:
+        engine = await self._with_files(caller)
+        order = await caller.run(*self.saving(), outputs=("checkpoint.txt",), grace_s=2 * self.patience_s)
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=2 * self.patience_s)
+        assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED
+        assert await fetch(engine, order.allocation_id, "checkpoint.txt") == {"checkpoint.txt": b"saved\n"}
+
     async def test_results_stay_until_the_release_and_are_not_found_after_it(
         self, caller: EngineCaller
     ) -> None:

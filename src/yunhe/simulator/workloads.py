@@ -104,7 +104,7 @@ def _log(path: Path) -> Iterator[SimulatedTask]:
             yield msgspec.json.decode(line, type=SimulatedTask)
         except msgspec.DecodeError as error:
             raise InvalidInputError(
-                f"Line {number} of {path.name} is no task: {error}.",
+                f"Line {number} of {path.name} is not a task: {error}.",
                 remedy='Write one task per line: {"submitted_at": 0, "run_s": 60, "resources": {"cpu_millis": 1000}}.',
             ) from None
 

@@ -184,3 +184,19 @@ def test_a_uniform_model_has_the_modules_it_is_given():
     model = uniform_model({"a": ["x", "y"], "b": ["z"]}, 0.9, 2)
     assert [len(module.submodules) for module in model.modules] == [2, 1]
     assert model.replicas == 2
+
+
+def test_what_is_wrong_with_the_values_is_told_with_what_is_wrong_with_the_form() -> None:
+    text = (
+        "{availability: 2, modules: {web: [a, a], x: {b: abc}}, shared: {database: 7}, replicas: 0, bogus: 3}"
+    )
+    with pytest.raises(InvalidInputError) as refused:
+        parse_model(text)
+    assert [problem.field for problem in refused.value.fields] == [
+        "bogus",
+        "availability",
+        "modules.web",
+        "modules.x.b",
+        "shared.database.availability",
+        "replicas",
+    ]

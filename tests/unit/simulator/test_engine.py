@@ -156,7 +156,7 @@ def test_the_command_prints_a_table_and_json(capsys: pytest.CaptureFixture[str])
     ]
     assert run(COMMANDS, arguments) == 0
     shown = capsys.readouterr().out
-    assert "50 tasks, 8 nodes in 2 pools" in shown
+    assert "50 made-up tasks, 8 nodes in 2 made-up pools" in shown
     assert "cheapest" in shown
     assert run(COMMANDS, [*arguments, "--output", "json"]) == 0
     reports = msgspec.json.decode(capsys.readouterr().out)

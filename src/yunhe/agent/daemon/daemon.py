@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from yunhe.agent.daemon.server import AgentServer
 from yunhe.agent.daemon.spawner import Spawner
@@ -32,6 +32,8 @@ class Launch(NamedTuple):
     settings: AgentSettings
     agent_file: str
     arguments: list[str]
+    idle_s: int = 0
+    """After how long without a task or a platform it ends; 0: never."""
     listening: int | None = None
     """The socket a predecessor has handed over."""
     lock: int | None = None
@@ -172,7 +174,9 @@ class _Daemon:
             loop.add_signal_handler(number, server.replace.set)
         events = self._open_events(node, watch)
         accepting = tasks.start(self._accept(tasks, server))
-        await self._tick_until(server.replace, watch)
+        await self._tick_until(
+            server.replace, watch, lambda: server.is_connected or node.register.allocations
+        )
         accepting.cancel()
         await server.close()
         await tasks.dismiss()
@@ -237,11 +241,16 @@ class _Daemon:
         loop.add_reader(line.fileno(), take)
         return line
 
-    async def _tick_until(self, end: asyncio.Event, watch: RunWatch) -> None:
-        following = time.monotonic()
+    async def _tick_until(self, end: asyncio.Event, watch: RunWatch, busy: Callable[[], object]) -> None:
+        """Tick until told to end, or until nobody has needed this agent for long; whoever needs it starts it again."""
+        following = busy_at = time.monotonic()
         while not end.is_set():
             watch.tick()
             following = max(following + TICK_S, time.monotonic())
+            if busy():
+                busy_at = following
+            elif self._launch.idle_s and following - busy_at > self._launch.idle_s:
+                return
             try:
                 await asyncio.wait_for(end.wait(), following - time.monotonic())
             except asyncio.TimeoutError:

@@ -71,6 +71,11 @@ class AgentServer:
             **{name: self._commander(getattr(node, name)) for name in commands},
         }
 
+    @property
+    def is_connected(self) -> bool:
+        """Return whether a platform is connected."""
+        return bool(self._connections)
+
     def _changed(self) -> None:
         self._change.set()
         self._change = asyncio.Event()

@@ -148,6 +148,7 @@ SHAPES: dict[str, Check] = {
             "envs": variables,
             "secrets": variables,
             "timeout_s": nothing_or(number(0, 1e9)),
+            "grace_s": number(0, 86_400),
             "log_limit_bytes": integer(16 * 1024),
             "disk_limit_bytes": nothing_or(integer()),
             "expires_ms": nothing_or(integer()),

@@ -18,7 +18,7 @@ from yunhe.agent.limits.limits import LimitGroup, find_backend
 from yunhe.agent.protocol.refusals import BUSY, CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.environment import DEFAULT_GRACE_S, environment_of
 from yunhe.agent.runs.fitness import Fitness
 from yunhe.agent.runs.meters import SAMPLES_BYTES
 from yunhe.agent.runs.processes import Identity, is_alive
@@ -231,6 +231,7 @@ class AgentNode:
             "steps": [step["name"] for step in body["steps"]],
             "environment": environment_of(allocation.run, body, body.get("secrets", {})),
             "timeout_s": body.get("timeout_s"),
+            "grace_s": body.get("grace_s", DEFAULT_GRACE_S),
             "log_limit_bytes": body.get("log_limit_bytes", DEFAULT_LOG_BYTES),
             "disk_limit_bytes": disk_bytes,
             "scratch": self.has_scratch and scratch.is_meant_for(allocation.run, disk_bytes),
@@ -311,7 +312,7 @@ class AgentNode:
             self.keeper.group(name).kill()  # who unpacks into it
         elif allocation.phase in LIVE:
             self._take_over(allocation, token)
-            wish = {"grace_s": body.get("grace_s", 10.0), "token": token, "at": time.time()}
+            wish = {"grace_s": body.get("grace_s", DEFAULT_GRACE_S), "token": token, "at": time.time()}
             allocation.run.write_record("stop", wish)
             reach("after-stop-record")
             self._signal_wrapper(allocation)

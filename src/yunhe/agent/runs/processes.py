@@ -105,6 +105,29 @@ def resident_kib(pid: int) -> int:
         return 0
 
 
+def ancestors_first(pids: set[int]) -> list[int]:
+    """Return *pids* so that nobody comes before the one that started it."""
+    parents = {pid: stat.parent for pid in pids if (stat := read_stat(pid)) is not None}
+
+    def depth(pid: int) -> int:
+        seen = {pid}
+        while (pid := parents.get(pid, 0)) in pids and pid not in seen:
+            seen.add(pid)
+        return len(seen)
+
+    return sorted(pids, key=lambda pid: (depth(pid), pid))
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether *pid* has a handler of its own for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = dict(line.split(b":\t", 1) for line in file.read().splitlines() if b":\t" in line)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return bool(int(lines.get(b"SigCgt", b"0"), 16) >> (number - 1) & 1)
+
+
 def signal_all(pids: list[int], number: int) -> None:
     """Send *number* to each of *pids* that still exists."""
     for pid in pids:

@@ -13,7 +13,7 @@ from typing import Any
 
 from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.environment import PATH
+from yunhe.agent.runs.environment import BESIDE, PATH
 from yunhe.agent.runs.processes import kill_descendants
 from yunhe.agent.runs.users import adopt_orphans
 from yunhe.agent.runtimes.interface import Sandbox
@@ -70,7 +70,7 @@ def _become_command(order: dict[str, Any], sandbox: Sandbox, input_end: int, out
     sandbox.enter()
     os.chdir(order["work"])
     sandbox.confine()
-    _execute(order["argv"], sandbox.environment)
+    _execute(order["argv"], {**sandbox.environment, BESIDE: "1"})
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> None:

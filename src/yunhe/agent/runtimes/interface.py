@@ -91,6 +91,8 @@ class Sandbox:
         self.disk_paths: list[str] = []
         """What counts as the task's disk beyond the directories of its allocation."""
         self.network = TaskNetwork(order["runtime"].get("network", {}))
+        self.first_pid = 0
+        """The first process of its namespaces, which is ours and not the task's; 0 where there is none."""
 
     def prepare(self, group: LimitGroup, run_helper: RunHelper) -> None:
         """Make it for a task in *group*; raise ``OSError`` if that fails and ``CalledOffError`` if the task is to end."""

@@ -35,6 +35,11 @@ class LogPump:
         os.set_blocking(source, False)
 
     @property
+    def pid(self) -> int:
+        """Return the process in the task's group that moves output; 0 where that is this one."""
+        return self._pid
+
+    @property
     def is_ours(self) -> bool:
         """Return whether it is this process that must wait for output."""
         return self._pid == 0

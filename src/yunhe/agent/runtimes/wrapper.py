@@ -24,11 +24,16 @@ from yunhe.agent.files import scratch
 from yunhe.agent.files.mounts import flush
 from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.processes import identify, signal_all
+from yunhe.agent.runs.environment import DEFAULT_GRACE_S, is_beside
+from yunhe.agent.runs.processes import ancestors_first, catches, identify, read_stat, signal_all
 from yunhe.agent.runs.users import end_with
 from yunhe.agent.runtimes.interface import CalledOffError
 from yunhe.agent.runtimes.log_pump import LogPump
+from yunhe.agent.runtimes.pipelines import read_only_others
 from yunhe.agent.runtimes.table import sandbox_of
+
+BY_ITSELF = "done"
+"""The ending of a task whose steps ended without anybody asking."""
 
 COULD_NOT_START = 125
 """The exit code of a task of which no step could be executed."""
@@ -48,7 +53,10 @@ HOST_FAULTS = (
 REAPED = struct.Struct("<QQQ")
 """Of everything the wrapper has reaped: cpu microseconds, bytes read, bytes written."""
 
-_GRACE_AFTER_LIMIT_S = 5.0
+_CALL_OFF_S = 5.0
+_LEFT_EVERY_S = 0.1
+_EOF_WITHIN_S = 1.0
+"""Who only reads what others print ends at the end of its input; after so long without any others it is asked too."""
 _DISK_CHECK_S = 2.0
 _SCRATCH_CHECK_S = 0.5
 _FORKS_WITHIN_S = 1.0
@@ -80,8 +88,12 @@ class Wrapper:
         self._ending: str | None = None
         self._force_at: float | None = None
         self._look_again_at: float | None = None
+        self._wake_at: float | None = None
         self._asked: set[int] = set()
-        """Who was asked to end."""
+        """Who was there when the task was asked to end."""
+        self._spared: set[int] = set()
+        """Who of them was not asked: see ``pipelines``."""
+        self._grace_s = float(order.get("grace_s", DEFAULT_GRACE_S))
         self._deadline: float | None = None
         self._disk_check_at = time.monotonic() + _DISK_CHECK_S
         self._disk_paths = [self._run.work, self._run.at("tmp")]
@@ -113,6 +125,7 @@ class Wrapper:
                 self._unbilled = self._reaped_counters()
                 self._disk_paths += self._sandbox.disk_paths
             step, code = self._run_steps()
+            self._let_rest_end()
         except CalledOffError:
             code = None
         except OSError as fault:
@@ -171,7 +184,7 @@ class Wrapper:
     def _call_off(self, pid: int) -> None:
         """End a helper program; politely first, since one killed halfway leaves what nobody knows of."""
         signal_all([pid], signal.SIGTERM)
-        until = time.monotonic() + _GRACE_AFTER_LIMIT_S
+        until = time.monotonic() + _CALL_OFF_S
         while self._status is None:
             time.sleep(0.02)
             self._reap()
@@ -236,7 +249,7 @@ class Wrapper:
             poll.register(self._log.source, select.POLLIN)
         poll.register(self._alarm_end, select.POLLIN)
         now = time.monotonic()
-        ends = (self._deadline, self._force_at, self._look_again_at)
+        ends = (self._deadline, self._force_at, self._look_again_at, self._wake_at)
         waits = [at - now for at in ends if at is not None]
         if self._order["disk_limit_bytes"] is not None:
             waits.append(self._disk_check_at - now)
@@ -252,7 +265,7 @@ class Wrapper:
         except BlockingIOError:
             return
         if signal.SIGTERM in numbers:
-            self._obey_stop()
+            self._heed_term()
 
     def _reap(self) -> bool:
         """Reap what has ended and publish the counters; return whether any child is left."""
@@ -287,7 +300,7 @@ class Wrapper:
         now = time.monotonic()
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
-            self._begin_end("timed-out", _GRACE_AFTER_LIMIT_S)
+            self._begin_end("timed-out", self._grace_s)
         if self._look_again_at is not None and now >= self._look_again_at:
             self._look_again_at = None
             if len(set(self._group.processes()) - self._asked) > _TOO_MANY_NEW:
@@ -301,13 +314,18 @@ class Wrapper:
             pause_s = _DISK_CHECK_S if self._disk_paths else _SCRATCH_CHECK_S
             self._disk_check_at = time.monotonic() + max(pause_s, 20 * (time.monotonic() - now))
             if over:
-                self._begin_end("disk-full", 0.0)
+                # Where a file system of its own holds it to its limit, it may still save what it can.
+                self._begin_end("disk-full", self._grace_s if scratch.is_mounted(self._run) else 0.0)
 
     def _is_over_disk_limit(self) -> bool:
         used = sum(map(bytes_below, self._disk_paths))
         if scratch.is_mounted(self._run):
             used += scratch.used_bytes(self._run)
         return used > self._order["disk_limit_bytes"]
+
+    def _heed_term(self) -> None:
+        """Do what somebody who signalled us wants; here that is only the agent, with a stop record."""
+        self._obey_stop()
 
     def _obey_stop(self) -> None:
         wish = self._run.record("stop")
@@ -321,12 +339,52 @@ class Wrapper:
             self._ending = ending
             # A task that fills its processes up forks faster than they could be asked to end.
             self._force_at = time.monotonic() if self._group.is_crowded() else force_at
-            self._asked = set(self._group.processes())
-            self._look_again_at = time.monotonic() + _FORKS_WITHIN_S
-            signal_all(list(self._asked), signal.SIGTERM)
+            self._ask()
             self._group.thaw()
         elif self._force_at is not None:
             self._force_at = min(self._force_at, force_at)
+
+    def _ask(self) -> None:
+        """Send the polite signal to everybody who is not about to end by the end of others."""
+        self._asked = set(self._group.processes())
+        self._spared = read_only_others(self._asked)
+        self._look_again_at = time.monotonic() + _FORKS_WITHIN_S
+        # A shell must not see its child end and go on before it is asked itself.
+        signal_all(ancestors_first(self._asked - self._spared), signal.SIGTERM)
+
+    def _let_rest_end(self) -> None:
+        """Give what the steps started, and outlives them, the rest of the grace: the shell dies of a signal first.
+
+        Where the steps ended by themselves, only who handles the polite signal has work to save.
+        """
+        if self._ending is None:
+            if not any(catches(pid, signal.SIGTERM) for pid in self._left()):
+                return
+            self._deadline = None
+            self._begin_end(BY_ITSELF, self._grace_s)
+        alone_since = time.monotonic()
+        while self._force_at is not None:
+            left = self._left()
+            if not left:
+                break
+            now = time.monotonic()
+            if not left <= self._spared:
+                alone_since = now
+            elif now - alone_since > _EOF_WITHIN_S:
+                signal_all(list(left), signal.SIGTERM)
+                self._spared = set()
+            self._wake_at = now + _LEFT_EVERY_S
+            self._turn()
+        self._wake_at = None
+
+    def _left(self) -> set[int]:
+        """Return the processes of the task that live, without our own and commands beside it."""
+        ours = {self._log.pid, self._sandbox.first_pid}
+        return {
+            pid
+            for pid in set(self._group.processes()) - ours
+            if (stat := read_stat(pid)) and stat.state not in "ZX" and not is_beside(pid)
+        }
 
     def _finish(self, step: str, code: int | None, detail: str) -> None:
         """End what the steps left behind, read the counters for the last time, and record the exit."""
@@ -341,10 +399,11 @@ class Wrapper:
         self._log.close()
         reaped_cpu_us, read_bytes, written_bytes = REAPED.unpack_from(self._reaped, 0)
         counted_us = self._group.cpu_us()
-        ending = self._ending or "done"
-        if self._group.oom_kills() and code != 0 and self._ending is None:
+        ending = self._ending or BY_ITSELF
+        by_itself = ending == BY_ITSELF
+        if self._group.oom_kills() and code != 0 and by_itself:
             ending, detail = "out-of-memory", "the kernel ended it: more memory was needed than allowed"
-        if self._ending is None and code not in (0, None) and self._order.get("scratch"):
+        if by_itself and code not in (0, None) and self._order.get("scratch"):
             # It may have ended by itself for want of room before anybody looked.
             ending = "disk-full" if self._is_over_disk_limit() else ending
         if self._order.get("scratch") and self._lost_files():

@@ -64,8 +64,10 @@ class Pools(Protocol):
         """Return objects that run *order* when another deployer applies them; ``UnsupportedError``: not in this pool."""
         ...
 
-    async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
-        """Begin to end an allocation."""
+    async def stop(
+        self, pool_id: PoolId, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0
+    ) -> None:
+        """Begin to end an allocation: politely, and by force after *grace_s*."""
         ...
 
     async def release(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:

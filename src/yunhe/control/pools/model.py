@@ -194,6 +194,8 @@ class PoolNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool_id: PoolId
     total: Resources
     used: Resources
+    reserved: Resources = Resources()
+    """What jobs of the platform hold there, used or not; told where pools are shown."""
     ready: bool = True
     reason: str = ""
     cordoned: bool = False

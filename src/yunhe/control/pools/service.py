@@ -291,9 +291,11 @@ class PoolService:
             )
         return engine.manifests(msgspec.structs.replace(order, node_id=store.engines_own(order.node_id)))
 
-    async def stop(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
-        """Begin to end an allocation."""
-        await (await self._engine(pool_id)).stop(allocation_id, token)
+    async def stop(
+        self, pool_id: PoolId, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0
+    ) -> None:
+        """Begin to end an allocation: politely, and by force after *grace_s*."""
+        await (await self._engine(pool_id)).stop(allocation_id, token, grace_s=grace_s)
 
     async def release(self, pool_id: PoolId, allocation_id: AllocationId, token: int) -> None:
         """Let the engine forget an ended allocation."""

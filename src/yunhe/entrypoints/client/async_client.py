@@ -287,9 +287,9 @@ class AsyncClient:
         call = ApiCall(method="PATCH", path=f"{_pool(pool)}/facts", body=msgspec.json.encode(changes))
         return await self._connection.ask(call, FactList, repeatable=True)
 
-    async def drain_pool(self, pool: str, *, on: bool = True) -> Pool:
-        """Take no new work on a pool, or take it again."""
-        call = ApiCall(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on))
+    async def drain_pool(self, pool: str, *, on: bool = True, stop: bool = False) -> Pool:
+        """Take no new work on a pool, or take it again; with *stop*, also stop the jobs that it has."""
+        call = ApiCall(method="POST", path=f"{_pool(pool)}/drain", query=query(on=on, stop=stop))
         return await self._connection.ask(call, Pool, repeatable=True)
 
     async def cordon_node(self, pool: str, node: str, *, on: bool = True) -> Pool:

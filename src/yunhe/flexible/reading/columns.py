@@ -229,6 +229,12 @@ def parse_override(text: str) -> ColumnMeaning:
     return ColumnMeaning(column, ColumnRole(role), units[plain(unit)])
 
 
+def recognised_role(column: str) -> ColumnRole | None:
+    """Return the role that a column's name says, or None."""
+    found = _recognise(column)
+    return found[1].role if found else None
+
+
 def _recognise(column: str) -> tuple[int, ColumnMeaning] | None:
     """Return what a column's name says, and how unsure that is.
 

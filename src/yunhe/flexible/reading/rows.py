@@ -18,6 +18,7 @@ from yunhe.flexible.reading.cells import (
 from yunhe.flexible.reading.columns import ColumnMeaning, ColumnRole, understand
 from yunhe.flexible.reading.sizes import Requests, settle_sizes, shown, use_in_our_units
 from yunhe.flexible.reading.tables import Table
+from yunhe.flexible.reading.wide import EVERY_OTHER, one_row_per_sample
 from yunhe.flexible.trace import Bools, Dimension, Floats, Ints, Singles, Trace, carried_forward, on_slots
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError
 from yunhe.kernel.units import show_duration
@@ -59,8 +60,12 @@ def read_trace(
     stop the reading with a list of them; with *repair* their rows are left out and listed, unless they are most
     of the file. Missing values are gaps, and are counted.
     """
+    given = len(table.columns)
+    table, overrides = one_row_per_sample(table, overrides)
     understood = understand(tuple(table.columns), overrides)
     sheet = sheet_of(table)
+    if EVERY_OTHER in table.columns:
+        sheet.notes.append(f"a column for each of {given - 1} instances, read as the CPU each used")
     samples, settled = _samples(sheet, understood.meanings)
     request = settle_sizes(samples, assume_cores)
     use_in_our_units(samples, request)

@@ -13,6 +13,9 @@ Every engine keeps these, and ``yunhe.conformance`` holds it to them:
 * **Nothing dropped.** The log and the files of an allocation that has ended stay until it is released. To ask for them,
   ``NotFoundError`` means that they no longer exist, and nobody asks again; an engine that is busy, full or out of reach
   raises anything else, ``PoolUnreachableError`` where the same call may succeed later.
+* **Ended politely.** Whatever ends an allocation before its time (a stop, its timeout, the engine itself where it can),
+  its programs are asked first: the polite signal reaches what the steps have started, not only the shell around it, and
+  the allocation has ended when those programs have, or the grace is over. What they print and write in the grace is kept.
 * **Exactly what happened.** An allocation that was claimed but cannot be shown to have run is ``unknown``, never
   guessed. What ended while nobody looked is reported with its exit code, meters and log once somebody looks again.
 """
@@ -61,7 +64,10 @@ class Engine(Protocol):
         ...
 
     async def stop(self, allocation_id: AllocationId, token: int, *, grace_s: float = 10.0) -> None:
-        """Begin to end an allocation: a polite signal, then force after *grace_s*. An unknown one is already stopped."""
+        """Begin to end an allocation: a polite signal to its programs, then force after *grace_s*.
+
+        Repeated, it does not lengthen the grace. An unknown one is already stopped.
+        """
         ...
 
     async def release(self, allocation_id: AllocationId, token: int) -> None:

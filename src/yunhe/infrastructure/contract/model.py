@@ -186,6 +186,9 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     """Environment of the steps that is never written to a disk, a journal or a log."""
     timeout_s: float | None = None
+    grace_s: float = 10.0
+    """How long its programs have after the polite signal before they are forced, where nobody says otherwise: after a
+    timeout, or when the engine itself ends it. Steps find it in ``YUNHE_GRACE_S``."""
     log_limit_bytes: int = 64 * 1024 * 1024
     disk_limit_bytes: int | None = None
     outputs: tuple[str, ...] = ()

@@ -6,7 +6,16 @@ from yunhe.infrastructure.contract.model import Ending, LaunchOrder, Meters, Obs
 from yunhe.infrastructure.fake.accounting import UsageCounters
 from yunhe.infrastructure.fake.directory import FakeDirectory
 from yunhe.infrastructure.fake.log import Log
-from yunhe.infrastructure.fake.script import Process, ScriptCommand, Sleep, World, parse, run, steps_of
+from yunhe.infrastructure.fake.script import (
+    Process,
+    ScriptCommand,
+    Sleep,
+    World,
+    handler_of,
+    parse,
+    run,
+    steps_of,
+)
 from yunhe.kernel.errors import ConflictError
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -40,6 +49,8 @@ class FakeAllocation:
     _started_at: float | None = None
     _ended_at: float | None = None
     _asleep_s: float = 0.0
+    _asked: Ending | None = None
+    """As what it ends once its handler of the polite signal is through."""
 
     @property
     def live(self) -> bool:
@@ -73,7 +84,7 @@ class FakeAllocation:
         self.phase, self.detail, self._started_at = Phase.RUNNING, "", at
         self._account = UsageCounters(self.id, at, minutes)
         self._world = World(
-            envs={**order.envs, **order.secrets},
+            envs={**order.envs, **order.secrets, "YUNHE_GRACE_S": f"{order.grace_s:g}"},
             directory=self.directory,
             write=self._log.write,
             cores=lambda: len(self.cores) or node_cores,
@@ -109,9 +120,18 @@ class FakeAllocation:
         self.accrue(at)
         self.phase, self.wake_at = Phase.RUNNING, at + self._asleep_s
 
-    def ignores_term(self) -> bool:
-        """Return whether a polite signal leaves it running."""
-        return self._world is not None and self._world.ignores_term
+    def ask(self, at: float, ending: Ending) -> None:
+        """Send the polite signal: it goes on for as long as it ignores or handles that."""
+        world = self.world
+        if world.ignores_term or self._asked is not None:
+            self.detail = "asked to stop"
+        elif world.on_term:
+            self.accrue(at)
+            self.phase, self.wake_at, self._asked = Phase.RUNNING, None, ending
+            self._process = run(handler_of(world.on_term), world)
+            self.advance(at)
+        else:
+            self.end(at, ending, TERMINATED)
 
     def end(self, at: float, ending: Ending, exit_code: int | None) -> None:
         """Let nothing of it run any more."""
@@ -152,7 +172,9 @@ class FakeAllocation:
 
     def _step_ended(self, at: float, exit_code: int) -> None:
         self._process = None
-        if exit_code or len(self._steps) == 1:
+        if self._asked is not None:
+            self.end(at, self._asked, exit_code)
+        elif exit_code or len(self._steps) == 1:
             self.end(at, Ending.DONE, exit_code)
         else:
             del self._steps[0]

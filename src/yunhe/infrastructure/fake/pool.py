@@ -24,7 +24,7 @@ from yunhe.infrastructure.contract.model import (
     Upload,
     UsageMinute,
 )
-from yunhe.infrastructure.fake.allocation import KILLED, TERMINATED, FakeAllocation
+from yunhe.infrastructure.fake.allocation import KILLED, FakeAllocation
 from yunhe.infrastructure.fake.timeline import RealTime, Timeline
 from yunhe.kernel.errors import (
     ConflictError,
@@ -179,11 +179,10 @@ class FakePool:
         allocation = self._command(allocation_id, token)
         if allocation is None:
             self._marks[allocation_id] = token
-        elif allocation.live and allocation.ignores_term():
-            allocation.detail = "asked to stop"
-            self._at(self.time.now() + grace_s, lambda at: self._end(allocation, at, Ending.STOPPED, KILLED))
-        elif allocation.live or allocation.phase is Phase.PREPARING:
-            allocation.end(self.time.now(), Ending.STOPPED, TERMINATED if allocation.live else None)
+        elif allocation.live:
+            self._ask(allocation, self.time.now(), Ending.STOPPED, grace_s)
+        elif allocation.phase is Phase.PREPARING:
+            allocation.end(self.time.now(), Ending.STOPPED, None)
         self._changed(allocation_id)
 
     def release(self, allocation_id: AllocationId, token: int) -> None:
@@ -288,7 +287,7 @@ class FakePool:
         allocation.start(now, self._minutes, self._nodes[order.node_id].cpu_millis // 1000)
         self._schedule_wake(allocation)
         if order.timeout_s is not None:
-            self._at(now + order.timeout_s, lambda at: self._end(allocation, at, Ending.TIMED_OUT, KILLED))
+            self._at(now + order.timeout_s, lambda at: self._time_out(allocation, at, order.grace_s))
 
     def _schedule_wake(self, allocation: FakeAllocation) -> None:
         due = allocation.wake_at
@@ -302,6 +301,18 @@ class FakePool:
         allocation.advance(at)
         self._schedule_wake(allocation)
         self._changed(allocation.id)
+
+    def _time_out(self, allocation: FakeAllocation, at: float, grace_s: float) -> None:
+        if allocation.live:
+            self._ask(allocation, at, Ending.TIMED_OUT, grace_s)
+            self._changed(allocation.id)
+
+    def _ask(self, allocation: FakeAllocation, at: float, ending: Ending, grace_s: float) -> None:
+        """Have it end politely, and by force when the grace is over."""
+        allocation.ask(at, ending)
+        if allocation.live:
+            self._at(at + grace_s, lambda then: self._end(allocation, then, ending, KILLED))
+            self._schedule_wake(allocation)
 
     def _end(self, allocation: FakeAllocation, at: float, ending: Ending, exit_code: int) -> None:
         if allocation.live:

@@ -6,9 +6,11 @@ One command a line; blank lines and ``# comments`` are skipped::
     cat FILE                 touch FILE                test WORD = WORD
     sleep SECONDS            true                      false
     exit CODE                nproc                     trap "" TERM
+    sh FILE                  trap 'COMMAND; COMMAND' TERM
 
 A word is plain letters, digits and ``_ . / : , = + % @ -``, or anything in double quotes but a backslash, a
-backtick or a double quote; ``$NAME`` or ``${NAME}`` in double quotes is read from the environment. All else is refused
+backtick or a double quote; ``$NAME`` or ``${NAME}`` in double quotes is read from the environment; in single quotes
+nothing is. What handles the polite signal is run instead of what the script waited for. All else is refused
 with ``InvalidInputError``, so that a script which works here means the same on a real host. ``cat`` without a file
 copies standard input, which only a command beside an allocation has.
 
@@ -24,7 +26,7 @@ from yunhe.infrastructure.contract.model import LaunchOrder, Step
 from yunhe.infrastructure.fake.directory import FakeDirectory
 from yunhe.kernel.errors import InvalidInputError
 
-_TOKEN = re.compile(r"""\s*(?:(>>?)|"([^"\\`]*)"|([\w./:,=+%@-]+)|(\#.*))(?=\s|$)""")
+_TOKEN = re.compile(r"""\s*(?:(>>?)|"([^"\\`]*)"|([\w./:,=+%@-]+)|(\#.*)|'([^']*)')(?=\s|$)""")
 _NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _BEHAVIOUR = ("FAKE_OUTPUT", "FAKE_RUN_S", "FAKE_EXIT")
 _ARGUMENTS = {
@@ -38,6 +40,7 @@ _ARGUMENTS = {
     "exit": range(2),
     "nproc": range(1),
     "trap": range(2, 3),
+    "sh": range(1, 2),
 }
 
 
@@ -68,6 +71,8 @@ class World:
     cores: Callable[[], int]
     """Tells how many cores it may run on now."""
     ignores_term: bool = False
+    on_term: str = ""
+    """The commands that handle the polite signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,9 @@ def run(commands: tuple[ScriptCommand, ...], world: World) -> Process:
             case "sleep", [seconds]:
                 yield Sleep(float(seconds))
                 status = 0
+            case "sh", [path]:
+                data = world.directory.read(path)
+                status = 127 if data is None else (yield from run(parse(data.decode()), world))
             case "cat", []:
                 while data := (yield Read()):
                     world.write(data)
@@ -137,7 +145,7 @@ def _at_once(command: ScriptCommand, name: str, words: list[str], world: World) 
         case "touch", [path]:
             world.directory.write(path, b"", append=True)
         case "trap", _:
-            world.ignores_term = True
+            world.ignores_term, world.on_term = not words[0], words[0]
         case "test", [left, "=", right]:
             return int(left != right)
         case _:
@@ -176,12 +184,23 @@ def _command(tokens: list[re.Match[str]]) -> ScriptCommand:
     redirects = [index for index, token in enumerate(tokens) if token[1]]
     if redirects not in ([], [len(tokens) - 2]):
         raise _refusal(line)
-    words = tuple(token[3] if token[2] is None else token[2] for token in tokens if not token[1])
+    words = tuple(_word(token) for token in tokens if not token[1])
     if not redirects:
         return _checked(ScriptCommand(words))
     if words[0] not in {"echo", "cat", "nproc"}:
         raise _refusal(line)
     return _checked(ScriptCommand(words[:-1], words[-1], append=tokens[-2][1] == ">>"))
+
+
+def _word(token: re.Match[str]) -> str:
+    if token[5] is not None:
+        return token[5].replace("$", "$$")
+    return token[3] if token[2] is None else token[2]
+
+
+def handler_of(text: str) -> tuple[ScriptCommand, ...]:
+    """Return the commands of a trap, which stand in one line."""
+    return parse("\n".join(text.split(";")))
 
 
 def _checked(command: ScriptCommand) -> ScriptCommand:
@@ -196,7 +215,8 @@ def _checked(command: ScriptCommand) -> ScriptCommand:
         case "echo", [first, *_]:
             understood = not first.startswith("-")
         case "trap", _:
-            understood = words == ["", "TERM"]
+            understood = words[1:] == ["TERM"] and "trap" not in words[0]
+            handler_of(words[0])
         case "test", [_, operator, _]:
             understood = operator == "="
         case _:

@@ -21,6 +21,8 @@ class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
     """The disk limit of a task that names none."""
     first_uid: int | None = None
     """The first of the user IDs given to projects, one each."""
+    idle_s: int | None = None
+    """After how long without a task or a platform the agent ends; None: ten minutes."""
     forwarding: str = ""
     """``on``: the agent has the host forward packets of tasks; ``off``: tasks share the host's network."""
     allowed: tuple[str, ...] = ()
@@ -38,6 +40,7 @@ class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
             "--memory-mib": self.memory_mib,
             "--default-disk-mib": self.default_disk_mib,
             "--first-uid": self.first_uid,
+            "--idle-s": self.idle_s,
         }
         words = [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
         words += ["--forwarding", self.forwarding] if self.forwarding else []

@@ -30,7 +30,7 @@ from yunhe.infrastructure.kubernetes.objects.phases import (
     verdict_of,
     with_end,
 )
-from yunhe.infrastructure.kubernetes.objects.pods import RecordState, path_of
+from yunhe.infrastructure.kubernetes.objects.pods import KEPT_AFTER_GRACE_S, RecordState, path_of
 from yunhe.infrastructure.kubernetes.objects.wrapper import read_note
 from yunhe.infrastructure.kubernetes.usage.metering import Metering
 from yunhe.kernel.backoff import Backoff
@@ -122,7 +122,8 @@ class PodReconciler:
         """End a pod that its record says is stopped: politely first, and by force when the grace is over."""
         key = pod.metadata.key
         stop_by = float(record.metadata.annotations.get(names.STOP_BY, "0"))
-        left_s = stop_by - self._clock()
+        # With a keeper the pod must not go with the task: the wrapper forces that, and the files are still to be fetched.
+        left_s = stop_by + (KEPT_AFTER_GRACE_S if has_keeper(pod) else 0.0) - self._clock()
         try:
             if not pod.spec.node_name:
                 self._keep(await self._api.delete(path_of("pods", key), uid=pod.metadata.uid))

@@ -142,6 +142,7 @@ def _candidate(demand: Demand, cycle: Cycle, fit: Fit) -> Candidate:
         shown.score,
         shown.terms,
         shown.estimated,
+        facts.too_old,
     )
 
 

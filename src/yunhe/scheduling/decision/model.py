@@ -42,12 +42,20 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 
     resources: Resources
     pools: tuple[str, ...] = ()
+    infra: str = ""
+    """Only pools of a kind, or with this cloud's label, and in a region: ``aws/us-east-1``, ``kubernetes/NAME``; empty: any."""
+    where: tuple[str, ...] = ()
+    """Labels beside those of the demand."""
+    interruptible: bool = False
+    """May run on capacity that can be taken back, whether or not the others may."""
+    tolerations: tuple[str, ...] = ()
+    """Taints that are tolerated beside those of the demand."""
     up_to: Resources | None = None
     """The upper end of a range: taken as far as the chosen node has it free."""
 
 
 class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
-    """At most so many members in any one domain."""
+    """At most so many members in any one domain; of a demand with one member, so many of each of its groups."""
 
     over: Domain = Domain.NODE
     at_most: int = 1
@@ -145,6 +153,23 @@ def spreads_of(demand: Demand) -> tuple[Spread, ...]:
     return tuple(apart) if demand.spread is None else (demand.spread, *apart)
 
 
+def demand_for(demand: Demand, alternative: Alternative) -> Demand:
+    """Return *demand* as it holds for one of its alternatives: with the labels and tolerations of its own."""
+    if not (alternative.where or alternative.interruptible or alternative.tolerations):
+        return demand
+    return msgspec.structs.replace(
+        demand,
+        where=(*demand.where, *alternative.where),
+        tolerations=(*demand.tolerations, *alternative.tolerations),
+        interruptible=demand.interruptible or alternative.interruptible,
+    )
+
+
+def group_spread(demand: Demand) -> Spread | None:
+    """Return how many members of its groups a demand with one member allows in a domain; None: any number."""
+    return demand.spread if demand.members == 1 and demand.groups else None
+
+
 class ScoreTerm(StrEnum):
     """What a placement is scored by, in the order of the rows of the table of terms."""
 
@@ -208,6 +233,8 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
     terms: dict[str, float | None]
     estimated: tuple[str, ...] = ()
     """Terms that rest on an assumption rather than on a measurement or a price list."""
+    too_old: dict[str, str] = {}
+    """Facts of the pool that were not weighed because they are too old, each with its age."""
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,6 +25,8 @@ from yunhe.scheduling.decision.model import (
     Domain,
     Rule,
     ScoreTerm,
+    demand_for,
+    group_spread,
     spreads_of,
 )
 from yunhe.scheduling.decision.network.bundle import TransferLimits
@@ -56,7 +58,8 @@ NO_DEVICES: IntArray = np.zeros((0, 3), dtype=np.int64)
 class Screen:
     """What the rules make of a demand's constraints, whatever its size."""
 
-    class_ok: ByteArray
+    class_ok: tuple[ByteArray, ...]
+    """Alternative by alternative."""
     node_ok: ByteArray
     refusals: tuple[dict[int, NetworkRefusal], ...]
     """Alternative by alternative: pool → why it is out."""
@@ -119,7 +122,7 @@ class OptionScorer:
             demand.tier,
             demand.policy,
             tuple(demand.weights.items()),
-            demand.interruptible,
+            demand.interruptible or demand.alternatives[alternative].interruptible,
             (demand.deadline_at, demand.not_before, demand.budget_micros, demand.budget_per_hour_micros),
             (demand.reliability_min, demand.max_latency_ms),
             screen_key,
@@ -158,8 +161,9 @@ class OptionScorer:
             demand.tolerations,
             demand.where,
             demand.powers,
-            demand.affinity and (demand.affinity, demand.groups, self.grouped),
-            tuple([alternative.pools for alternative in demand.alternatives]),
+            (demand.affinity or group_spread(demand))
+            and (demand.affinity, group_spread(demand), demand.groups, self.grouped),
+            tuple([_constraints(alternative) for alternative in demand.alternatives]),
         )
 
     def _survey_key(self, demand: Demand) -> object:
@@ -181,14 +185,24 @@ class OptionScorer:
             if len(self._screens) >= REMEMBERED:
                 self._screens.clear()
             screen = self._screens[key] = Screen(
-                class_ok=classes_ok(demand, self.snapshot),
+                class_ok=self._classes_ok(demand),
                 node_ok=nodes_ok(demand, self.snapshot, self.groups),
                 refusals=tuple([self._refusals(demand, one) for one in demand.alternatives]),
             )
         return screen
 
+    def _classes_ok(self, demand: Demand) -> tuple[ByteArray, ...]:
+        """Return which classes of nodes would do, alternative by alternative; worked out once where all ask the same."""
+        found: dict[object, ByteArray] = {}
+        for one in demand.alternatives:
+            key = (one.where, one.tolerations)
+            if key not in found:
+                found[key] = classes_ok(demand_for(demand, one), self.snapshot)
+        return tuple([found[one.where, one.tolerations] for one in demand.alternatives])
+
     def _refusals(self, demand: Demand, alternative: Alternative) -> dict[int, NetworkRefusal]:
         found: dict[int, NetworkRefusal] = {}
+        demand = demand_for(demand, alternative)
         for row, pool in enumerate(self.snapshot.pools):
             refusal = pool_refusal(RuleInput(demand, alternative, pool, row, self.snapshot, self.groups))
             if row in self._closed:
@@ -208,6 +222,8 @@ class OptionScorer:
 
     def _make_option(self, demand: Demand, alternative: int, screen: Screen, found: Reachability) -> Option:
         resources = demand.alternatives[alternative].resources
+        class_ok = screen.class_ok[alternative]
+        demand = demand_for(demand, demand.alternatives[alternative])
         table = table_of(demand, resources, self._facts, found.reach, self.columns)
         refusals = screen.refusals[alternative]
         if found.refusals:
@@ -230,7 +246,8 @@ class OptionScorer:
         limits = limits_of(demand, table, self.snapshot.taken_at)
         for limit in limits:
             order = np.where(limit.broken, np.inf, order)
-        return Option(self._ask(demand, resources, screen), table, score, order, limits, found, refusals)
+        ask = self._ask(demand, resources, class_ok, screen.node_ok)
+        return Option(ask, table, score, order, limits, found, refusals)
 
     def _within_limits(
         self, demand: Demand, table: FloatArray, found: Reachability, refusals: Mapping[int, NetworkRefusal]
@@ -253,8 +270,8 @@ class OptionScorer:
         worth = worth_of(demand.policy, demand.weights)
         return survey_within(found, NetworkLoad(demand, self.snapshot, self.router, worth), room)
 
-    def _ask(self, demand: Demand, resources: Resources, screen: Screen) -> Ask:
-        per_node, node_ok = ANY_NUMBER, screen.node_ok
+    def _ask(self, demand: Demand, resources: Resources, class_ok: ByteArray, node_ok: ByteArray) -> Ask:
+        per_node = ANY_NUMBER
         if demand.spread is not None or demand.affinity:
             over_nodes = [spread.at_most for spread in spreads_of(demand) if spread.over is Domain.NODE]
             per_node = min(over_nodes, default=ANY_NUMBER)
@@ -264,7 +281,14 @@ class OptionScorer:
         if resources.accelerators:
             accelerators, kind_ok = devices_asked(resources, self.snapshot.device_kinds)
         full = np.full(len(self.snapshot.pools), -1, dtype=np.int64)
-        return Ask(amount_of(resources), accelerators, kind_ok, screen.class_ok, node_ok, per_node, full)
+        return Ask(amount_of(resources), accelerators, kind_ok, class_ok, node_ok, per_node, full)
+
+
+def _constraints(alternative: Alternative) -> object:
+    """Return what the rules look at in an alternative."""
+    if not (alternative.infra or alternative.where or alternative.tolerations):
+        return alternative.pools
+    return alternative.pools, alternative.infra, alternative.where, alternative.tolerations
 
 
 def devices_asked(resources: Resources, kinds: tuple[str, ...]) -> tuple[IntArray, ByteArray]:

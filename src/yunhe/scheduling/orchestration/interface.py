@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from yunhe.control.pools.model import ExecRequest, ExecSession
-from yunhe.kernel.ids import JobId, ProjectId
+from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.quotas import QuotaName
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import (
@@ -38,6 +38,10 @@ class Orchestration(Protocol):
 
     async def submitted(self, key: SubmissionKey) -> tuple[Job, ...]:
         """Return the jobs that were submitted with *key*; none if it is new."""
+        ...
+
+    async def reserved(self) -> dict[NodeId, Resources]:
+        """Return what jobs hold on each node, used or not."""
         ...
 
     async def plan(self, demand: Demand) -> Decision:
@@ -86,6 +90,10 @@ class Orchestration(Protocol):
 
     async def stop(self, job_id: JobId) -> Job:
         """Ask a job to end; a job that has ended stays as it is."""
+        ...
+
+    async def stop_on_pool(self, pool_id: PoolId) -> int:
+        """Ask every job that has a place on a pool to end; return how many were asked."""
         ...
 
     async def resize(self, job_id: JobId, resources: Resources) -> Job:

@@ -19,7 +19,7 @@ from yunhe.kernel.errors import (
     StalePlanError,
     UnsupportedError,
 )
-from yunhe.kernel.ids import AllocationId, JobId, NodeId, ProjectId
+from yunhe.kernel.ids import AllocationId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.quotas import QuotaName
 from yunhe.kernel.resources import Resources
 from yunhe.kernel.units import MIB
@@ -119,6 +119,10 @@ class OrchestrationService:
             lambda connection: store.read_many(connection, submission_store.kept_answer(connection, key))
         )
 
+    async def reserved(self) -> dict[NodeId, Resources]:
+        """Return what jobs hold on each node, used or not."""
+        return (await self._database.read(store.known)).promised
+
     async def plan(self, demand: Demand) -> Decision:
         """Return what would be decided now."""
         return decide(demand, await self._snapshot())
@@ -182,6 +186,7 @@ class OrchestrationService:
                 image=order.image,
                 envs=order.envs,
                 timeout_s=order.timeout_s,
+                grace_s=order.grace_s,
                 disk_limit_bytes=place.resources.disk_mib * MIB or None,
                 outputs=order.outputs,
             )
@@ -227,6 +232,22 @@ class OrchestrationService:
         failpoint("stop-after-intent")
         self._notices.poke()
         return job
+
+    async def stop_on_pool(self, pool_id: PoolId) -> int:
+        """Ask every job that has a place on a pool to end, all or none; return how many were asked."""
+        now, by = self._clock(), audit.actor()
+
+        def write(connection: Connection) -> int:
+            jobs = [job for job in store.read_placed(connection, pool_id) if not job.stop_requested]
+            for job in jobs:
+                audit.append(connection, by, now, "job stop", job.id, project_id=job.project_id)
+                store.request_stop(connection, job, now)
+            return len(jobs)
+
+        asked = await self._database.write(write)
+        failpoint("stop-after-intent")
+        self._notices.poke()
+        return asked
 
     async def resize(self, job_id: JobId, resources: Resources) -> Job:
         """Change a running job's limits in place."""

@@ -48,6 +48,8 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: PoolId
     name: str
+    kind: str = ""
+    """Of its engine: ``host``, ``kubernetes`` …; empty: unknown."""
     place: Place | None = None
     prices: dict[Tier, Prices] | None = None
     only_project: ProjectId | None = None
@@ -102,7 +104,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
     taints: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    """Groups of which a member runs here; what affinity is judged by."""
+    """Groups of which members run here, each as often as it has members; what affinity and spread are judged by."""
 
 
 class SiteFacts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,7 @@ def pool_facts(
     return PoolFacts(
         id=pool.id,
         name=pool.spec.name,
+        kind=pool.spec.kind,
         place=known.place,
         prices=prices,
         only_project=pool.spec.only_project,

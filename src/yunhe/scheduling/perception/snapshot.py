@@ -81,7 +81,7 @@ class Snapshot:
     device_memory_free_mib: IntArray
     network: Network
     groups: Mapping[str, IntArray] = field(default_factory=dict[str, IntArray])
-    """Group → rows of the nodes on which a member runs."""
+    """Group → the row of the node of each member."""
     surroundings: SnapshotContext = field(default_factory=SnapshotContext)
 
     @cached_property

@@ -28,7 +28,7 @@ from yunhe.trading.applications.model import (
     archive_id,
     archive_scope,
 )
-from yunhe.trading.demand.deconstruct import confinement, image_name, mount_paths, timeout_s
+from yunhe.trading.demand.deconstruct import confinement, grace_s, image_name, mount_paths, timeout_s
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.parse import not_runnable
@@ -240,6 +240,7 @@ class ApplicationService:
             outputs=task.outputs,
             retries=task.retries,
             timeout_s=timeout_s(task),
+            grace_s=grace_s(task),
             confinement=confinement(task),
         )
 

@@ -13,6 +13,7 @@ MOST_MEMORY_MIB = 1024 * 1024 * 1024
 MOST_ACCELERATORS = 10_000
 MOST_MBPS = 1e9
 LONGEST_S = 366 * 86400.0
+LONGEST_GRACE_S = 86400.0
 LEAST_CPU_MILLIS = 10  # the smallest share the kernel's scheduler can hold a group to
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(?:bps|bit/s))?", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(
@@ -69,6 +70,14 @@ def duration_s(value: str | float) -> float:
     seconds = parse_duration_s(value)
     if not 0 < seconds <= LONGEST_S:
         raise ValueError("must be more than 0 and at most 366 days")
+    return seconds
+
+
+def grace_s(value: str | float) -> float:
+    """Return seconds for ``0``, ``30s`` or ``5m``."""
+    seconds = parse_duration_s(value)
+    if not 0 <= seconds <= LONGEST_GRACE_S:
+        raise ValueError("must be from 0 to 1 day")
     return seconds
 
 

@@ -9,10 +9,14 @@ from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Alternative, Demand, Domain, GraphDemand, Part, Spread, Tie
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec, Task
-from yunhe.trading.demand.placement_fields import demanded
+from yunhe.trading.demand.placement_fields import TAKEN_BACK, demanded
 
 DEFAULT_CPU_MILLIS = 1000
 DEFAULT_MEMORY_MIB = 1024
+KUBERNETES = ("k8s", "kubernetes")
+OWN_NAMES = ("kubernetes", "slurm", "ssh", "ray")
+"""Kinds of pool whose second word is the name of one, not a region."""
+DEFAULT_GRACE_S = 30.0
 
 
 def deconstruct(task: Task, job_id: JobId, project_id: ProjectId, now: float) -> Demand:
@@ -55,7 +59,11 @@ def _demand(
     return Demand(
         job_id=owner[0],
         project_id=owner[1],
-        alternatives=tuple(_alternative(wish) for wish in wishes),
+        alternatives=tuple(
+            _alternative(wish, several=bool(task.resources.any_of or task.resources.ordered))
+            for wish in wishes
+        ),
+        priority=task.priority,
         ordered=bool(task.resources.ordered),
         tier=task.tier,
         policy=task.policy,
@@ -98,6 +106,11 @@ def timeout_s(task: Task) -> float | None:
     return None if task.timeout is None else amounts.duration_s(task.timeout)
 
 
+def grace_s(task: Task) -> float:
+    """Return how long the task has to save its work when it is ended."""
+    return DEFAULT_GRACE_S if task.grace is None else amounts.grace_s(task.grace)
+
+
 def mount_paths(task: Task) -> tuple[str, ...]:
     """Return where in the job's directory uploads belong: the workdir at ``.``, then each file mount."""
     workdir = () if task.workdir is None else (".",)
@@ -112,10 +125,15 @@ def _over(common: ResourceSpec, choice: ResourceSpec) -> ResourceSpec:
         disk_size=common.disk_size if choice.disk_size is None else choice.disk_size,
         accelerators=common.accelerators if choice.accelerators is None else choice.accelerators,
         pool=common.pool if choice.pool is None else choice.pool,
+        infra=common.infra if choice.infra is None else choice.infra,
+        where=choice.where or common.where,
+        use_spot=common.use_spot if choice.use_spot is None else choice.use_spot,
     )
 
 
-def _alternative(spec: ResourceSpec) -> Alternative:
+def _alternative(spec: ResourceSpec, *, several: bool) -> Alternative:
+    infra, zone = _infra(spec.infra)
+    taken_back = several and bool(spec.use_spot)
     return Alternative(
         Resources(
             cpu_millis=DEFAULT_CPU_MILLIS if spec.cpus is None else amounts.cpu_millis(spec.cpus),
@@ -124,4 +142,21 @@ def _alternative(spec: ResourceSpec) -> Alternative:
             accelerators=() if spec.accelerators is None else amounts.accelerators(spec.accelerators),
         ),
         () if spec.pool is None else (spec.pool,),
+        infra=infra,
+        where=(*spec.where, *((f"zone={zone}",) if zone else ())),
+        interruptible=taken_back,
+        tolerations=TAKEN_BACK if taken_back else (),
     )
+
+
+def _infra(text: str | None) -> tuple[str, str]:
+    """Return where in a federation *text* allows, without its zone, and the zone; ``*`` allows everything."""
+    parts = [
+        "kubernetes" if part.lower() in KUBERNETES and not index else part
+        for index, part in enumerate((text or "").split("/"))
+    ]
+    if parts[0] in {*OWN_NAMES, ""}:
+        return "/".join(parts).removesuffix("/*"), ""
+    zone = parts[2] if len(parts) > 2 and parts[2] != "*" else ""
+    place = "/".join(parts[:2]).removesuffix("/*")
+    return ("" if place == "*" else place), zone

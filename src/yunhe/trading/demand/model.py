@@ -19,7 +19,11 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     accelerators: str | dict[str, float] | None = None
     pool: str | None = None
     """Only this pool."""
-    use_spot: bool = False
+    infra: str | None = None
+    """Only pools of this kind, in this region, nodes in this zone: ``aws/us-east-1``, ``k8s``, ``*``."""
+    where: tuple[str, ...] = ()
+    """Labels that the pool or the node must have, beside the task's own."""
+    use_spot: bool | None = None
     """SkyPilot's word for ``interruptible``."""
     any_of: tuple["ResourceSpec", ...] = ()
     """Alternatives; the policy chooses."""
@@ -89,7 +93,11 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     setup: str = ""
     run: str
     retries: int = 0
+    priority: int = 0
+    """Higher goes first among the jobs that wait."""
     timeout: str | float | None = None
+    grace: str | float | None = None
+    """How long its programs have to save their work when it is ended, before they are forced."""
     near: str | None = None
     """A place: ``cn-north``, ``cn-north@39.9,116.4`` or ``@39.9,116.4``."""
     level: Level | None = None
@@ -119,3 +127,5 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     links: tuple[LinkSpec, ...] = ()
     objective: GraphObjective | None = None
     """What the placement of the components is to be good at; none: as little bandwidth between sites as possible."""
+    planned_only: dict[str, str] = {}
+    """Fields of the file that were read and cannot be run yet → why, and what to do instead."""

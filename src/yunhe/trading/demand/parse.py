@@ -32,17 +32,20 @@ from yunhe.trading.demand.reader import (
     Document,
     Reader,
     Readers,
+    read_documents,
     read_yaml,
 )
 from yunhe.trading.demand.resource_fields import resources
 
-__all__ = ["Document", "not_runnable", "parse_task", "parse_yaml", "read_yaml"]
+__all__ = ["Document", "not_runnable", "parse_task", "parse_yaml", "read_documents", "read_yaml"]
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 IMAGE = re.compile(r"[A-Za-z0-9](?!.*//)[A-Za-z0-9./:@_-]{0,999}")
 SCRIPT_LIMIT_BYTES = 256 * 1024
 ENV_VALUE_LIMIT_BYTES = 128 * 1024
 MOST_RETRIES = 100
+MOST_PRIORITY = 1000
+LONGEST_REASON = 500
 
 
 def parse_yaml(text: str | bytes, *, plan: bool = False) -> Task:
@@ -61,6 +64,8 @@ def parse_task(document: object, *, plan: bool = False) -> Task:
         reader.note("run", "is missing: what should run?")
     _check_together(reader, known)
     check_parts(reader, known, plan=plan)
+    for name, why in () if plan else cast("dict[str, str]", known.get("planned_only", {})).items():
+        reader.note(name, why)
     if reader.problems:
         found = tuple(reader.problems)
         raise InvalidInputError(
@@ -73,10 +78,10 @@ def parse_task(document: object, *, plan: bool = False) -> Task:
 
 def not_runnable(task: Task) -> tuple[FieldProblem, ...]:
     """Return what a task that may be planned says that cannot be run yet, field by field."""
-    return tuple(
-        FieldProblem(name, planned_only(name))
-        for name, field in PLAN_ONLY.items()
-        if getattr(task, name) != field.neutral
+    parts = [name for name, field in PLAN_ONLY.items() if getattr(task, name) != field.neutral]
+    return (
+        *(FieldProblem(name, planned_only(name)) for name in parts),
+        *(FieldProblem(name, why) for name, why in task.planned_only.items()),
     )
 
 
@@ -215,8 +220,31 @@ def _retries(reader: Reader, field: str, value: object) -> int:
     return 0
 
 
+def _priority(reader: Reader, field: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_PRIORITY:
+        return value
+    reader.note(field, f"must be a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}", value)
+    return 0
+
+
+def _planned_only(reader: Reader, field: str, value: object) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for name, why in reader.mapping(field, value).items():
+        if not isinstance(why, str) or not 0 < len(why) <= LONGEST_REASON or len(name) > LONGEST_REASON:
+            reader.note(
+                f"{field}.{name[:60]}", f"must be a reason of at most {LONGEST_REASON} characters", why
+            )
+        else:
+            reasons[name] = why
+    return reasons
+
+
 def _timeout(reader: Reader, field: str, value: object) -> str | float | None:
     return reader.amount(field, value, amounts.duration_s)
+
+
+def _grace(reader: Reader, field: str, value: object) -> str | float | None:
+    return reader.amount(field, value, amounts.grace_s)
 
 
 def _near(reader: Reader, field: str, value: object) -> str | None:
@@ -271,7 +299,10 @@ _TASK_READERS: Readers = {
     "setup": _script,
     "run": _run,
     "retries": _retries,
+    "priority": _priority,
+    "planned_only": _planned_only,
     "timeout": _timeout,
+    "grace": _grace,
     "near": _near,
     "level": _level,
     "tier": _tier,
@@ -302,5 +333,6 @@ def _check_together(reader: Reader, known: dict[str, object]) -> None:
         reader.note("near", f"is needed under policy {policy}: near what?")
     if "max_latency" in known and "near" not in known:
         reader.note("near", "is needed with max_latency: the latency to what?")
-    if "spread" in known and known.get("num_nodes", 1) == 1 and "service" not in known:
-        reader.note("spread", "needs several members: say how many with num_nodes or service")
+    alone = known.get("num_nodes", 1) == 1 and "service" not in known
+    if "spread" in known and alone and not known.get("groups"):
+        reader.note("spread", "needs several members (num_nodes, service) or groups whose jobs it counts")

@@ -46,7 +46,8 @@ def demanded(task: Task, now: float) -> dict[str, Any]:
     for name, field in PLACEMENT_FIELDS.items():
         value = getattr(task, name)
         if name == "interruptible":
-            value = value or task.resources.use_spot
+            alternatives = task.resources.any_of or task.resources.ordered
+            value = value or bool(task.resources.use_spot and not alternatives)
         if value is None or value is False or value == ():
             continue
         for wanted, asked in field.demand(value, now).items():
@@ -282,7 +283,7 @@ PLACEMENT_FIELDS: dict[str, PlacementField] = {
                 "at_most": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000},
             },
             "additionalProperties": False,
-            "description": "With `num_nodes` or `service`: at most so many members in one `node`, `pool` or `region`; one when not said.",
+            "description": "At most so many of its members (`num_nodes`, `service`), or of the jobs of its `groups`, in one `node`, `pool` or `region`; one when not said.",
             "examples": ["region", {"over": "pool", "at_most": 2}],
         },
         _same("spread"),

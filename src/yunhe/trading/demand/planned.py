@@ -30,11 +30,10 @@ TASK_FIELDS: dict[str, UnsupportedField] = {
 
 RESOURCE_FIELDS: dict[str, UnsupportedField] = {
     "image_id": UnsupportedField("name the image with the task's image"),
-    "infra": UnsupportedField("name a pool with pool, or prefer a place with near"),
-    "cloud": UnsupportedField("name a pool with pool, or prefer a place with near"),
-    "region": UnsupportedField("keep it in regions with the task's residency, or prefer a place with near"),
-    "zone": UnsupportedField("ask for a label with the task's where: zone=b"),
-    "instance_type": UnsupportedField("say what is needed with cpus, memory and accelerators"),
+    "cloud": UnsupportedField("say where with infra: CLOUD/REGION/ZONE"),
+    "region": UnsupportedField("say where with infra: '*/REGION', or keep it in regions with residency"),
+    "zone": UnsupportedField("say where with infra: '*/*/ZONE', or ask for a label with where: zone=b"),
+    "instance_type": UnsupportedField("ask for a label with where: instance_type=NAME"),
     "ports": UnsupportedField("reach a running job with yunhe exec"),
     "disk_tier": UnsupportedField("leave it out"),
     "network_tier": UnsupportedField("leave it out"),
@@ -43,7 +42,7 @@ RESOURCE_FIELDS: dict[str, UnsupportedField] = {
     "job_recovery": UnsupportedField("set the task's retries"),
     "spot_recovery": UnsupportedField("set the task's retries"),
     "accelerator_args": UnsupportedField("leave it out"),
-    "priority": UnsupportedField("set the task's tier: high, medium or low"),
+    "priority": UnsupportedField("set the task's priority"),
     "labels": UnsupportedField("ask for labels of pools and nodes with the task's where"),
 }
 

@@ -22,6 +22,16 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 def read_yaml(text: str | bytes) -> Document:
     """Return the mapping a YAML text holds, or refuse what is not one mapping."""
+    documents = read_documents(text)
+    if len(documents) != 1:
+        raise InvalidInputError(
+            f"One task is wanted; this text holds {len(documents)}.", remedy="Write one text per task."
+        )
+    return documents[0]
+
+
+def read_documents(text: str | bytes) -> list[Document]:
+    """Return the mappings a YAML text holds, one for each of its documents; refuse what is anything else."""
     if len(text) > DOCUMENT_LIMIT_BYTES:
         raise InvalidInputError(
             f"A task may be {DOCUMENT_LIMIT_BYTES // 1024} KiB of YAML; this is {len(text) // 1024} KiB.",
@@ -33,18 +43,19 @@ def read_yaml(text: str | bytes) -> Document:
         raise InvalidInputError(
             f"This is not YAML that can be read: {error}", remedy="Fix it, then run it again."
         ) from error
-    if len(documents) != 1 or not isinstance(documents[0], dict):
-        found = "nothing" if not documents or documents[0] is None else kind_of(documents[0])
-        problem = (
-            f"A file holds one task; this one holds {len(documents)}."
-            if len(documents) > 1
-            else f"A task is a mapping of fields; this is {found}."
-        )
+    found = [document for document in documents if document is not None]
+    wrong = [document for document in found if not isinstance(document, dict)]
+    if wrong or not found:
         raise InvalidInputError(
-            problem,
-            remedy="Begin with `run: |` and the script; one file per task, as many files as you like.",
+            f"A task is a mapping of fields; this is {kind_of(wrong[0]) if wrong else 'nothing'}.",
+            remedy="Begin with `run: |` and the script.",
         )
-    return cast("Document", documents[0])
+    if len(found) > MOST_ENTRIES:
+        raise InvalidInputError(
+            f"A file holds at most {MOST_ENTRIES} documents; this one holds {len(found)}.",
+            remedy="Write several files.",
+        )
+    return cast("list[Document]", found)
 
 
 class Reader(ProblemReader):

@@ -1,13 +1,16 @@
 """How ``resources`` is read, of a task, of each alternative and of each component."""
 
+import re
 from typing import Any, cast
 
 from yunhe.trading.demand import amounts
 from yunhe.trading.demand.model import ResourceSpec
-from yunhe.trading.demand.planned import CHOICE_FIELDS, RESOURCE_FIELDS
+from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
+from yunhe.trading.demand.planned import RESOURCE_FIELDS
 from yunhe.trading.demand.reader import NAME, Reader, Readers
 
 MOST_ALTERNATIVES = 32
+INFRA = re.compile(r"\*|[A-Za-z0-9*][A-Za-z0-9_*-]{0,63}(/[^\s/,]{1,253}){0,6}")
 
 
 def resources(reader: Reader, field: str, value: object) -> ResourceSpec:
@@ -15,6 +18,8 @@ def resources(reader: Reader, field: str, value: object) -> ResourceSpec:
     read = reader.fields(f"{field}.", reader.mapping(field, value), _RESOURCE_READERS, RESOURCE_FIELDS)
     if read.get("any_of") and read.get("ordered"):
         reader.note(field, "has both any_of and ordered; keep one")
+    if read.get("use_spot") is False:
+        del read["use_spot"]  # as when it is not said
     return ResourceSpec(**cast("dict[str, Any]", read))
 
 
@@ -25,7 +30,7 @@ def _alternatives(reader: Reader, field: str, value: object) -> tuple[ResourceSp
     alternatives: list[ResourceSpec] = []
     for index, entry in enumerate(cast("list[object]", value)):
         path = f"{field}[{index}]"
-        read = reader.fields(f"{path}.", reader.mapping(path, entry), PLAIN_READERS, CHOICE_FIELDS)
+        read = reader.fields(f"{path}.", reader.mapping(path, entry), _CHOICE_READERS, RESOURCE_FIELDS)
         alternatives.append(ResourceSpec(**cast("dict[str, Any]", read)))
     return tuple(alternatives)
 
@@ -71,17 +76,26 @@ def _pool(reader: Reader, field: str, value: object) -> str:
     return pool
 
 
+def _infra(reader: Reader, field: str, value: object) -> str:
+    infra = reader.text(field, value)
+    if isinstance(value, str) and not INFRA.fullmatch(infra):
+        reader.note(field, "must be like aws, aws/us-east-1, */cn-north, k8s/CONTEXT or *", infra)
+    return infra
+
+
 PLAIN_READERS: Readers = {
     "cpus": _cpus,
     "memory": _memory,
     "disk_size": _memory,
     "accelerators": _accelerators,
     "pool": _pool,
+    "infra": _infra,
+    "where": PLACEMENT_FIELDS["where"].read,
 }
 """The fields that one alternative, or one component, may have."""
+_CHOICE_READERS: Readers = {**PLAIN_READERS, "use_spot": Reader.flag}
 _RESOURCE_READERS: Readers = {
-    **PLAIN_READERS,
-    "use_spot": Reader.flag,
+    **_CHOICE_READERS,
     "any_of": _alternatives,
     "ordered": _alternatives,
 }

@@ -14,7 +14,7 @@ from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_M
 from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
 from yunhe.trading.demand.planned import SERVICE_FIELDS
 from yunhe.trading.demand.reader import MOST_ENTRIES, NAME, Schema
-from yunhe.trading.demand.resource_fields import MOST_ALTERNATIVES
+from yunhe.trading.demand.resource_fields import INFRA, MOST_ALTERNATIVES
 
 _AMOUNT: Schema = {"type": ["string", "number"]}
 _INNER = r"^(?!/)(?!\.\.(/|$)).+$"
@@ -47,6 +47,16 @@ _PLAIN_RESOURCES: dict[str, Schema] = {
         "pattern": f"^({NAME.pattern})?$",
         "description": "Only this pool.",
     },
+    "infra": {
+        "type": "string",
+        "pattern": f"^({INFRA.pattern})$",
+        "description": "Only pools of this kind or with the label `cloud=…`, in this region, on nodes with the label `zone=…`: `aws/us-east-1/us-east-1a`, `*/cn-north`, `k8s/CONTEXT`, `slurm/NAME`, `ssh/NAME`; `*` is anywhere.",
+        "examples": ["aws/us-east-1", "k8s"],
+    },
+    "where": {
+        **PLACEMENT_FIELDS["where"].schema,
+        "description": "Labels that the pool or the node must have, beside those of the task's `where`.",
+    },
 }
 
 
@@ -67,7 +77,7 @@ def _optionals(properties: dict[str, Schema]) -> dict[str, Schema]:
     return {name: _optional(schema) for name, schema in properties.items()}
 
 
-_ONE_CHOICE: dict[str, Schema] = {**_PLAIN_RESOURCES, "use_spot": {"type": "boolean", "enum": [False]}}
+_ONE_CHOICE: dict[str, Schema] = {**_PLAIN_RESOURCES, "use_spot": {"type": "boolean"}}
 _MEMBERS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_MEMBERS}
 _NAME: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$"}
 
@@ -192,10 +202,28 @@ _FIELDS: dict[str, Schema] = {
         "description": "How often to try again after a failure, a lost pool or an unknown end.",
         "examples": [2],
     },
+    "priority": {
+        "type": "integer",
+        "minimum": -parse.MOST_PRIORITY,
+        "maximum": parse.MOST_PRIORITY,
+        "description": "Higher goes first among the jobs that wait; 0 when not said.",
+        "examples": [100],
+    },
+    "planned_only": {
+        "type": "object",
+        "additionalProperties": {"type": "string", "minLength": 1, "maxLength": parse.LONGEST_REASON},
+        "maxProperties": MOST_ENTRIES,
+        "description": "Written where a SkyPilot file is read: fields that can be planned and not run yet, each with why and what to do instead. `yunhe run` refuses a task that has one.",
+    },
     "timeout": {
         **_AMOUNT,
         "description": "The longest one attempt may take: `90`, `90s`, `10m`, `2h`, `1d`. No limit when not said.",
         "examples": ["2h"],
+    },
+    "grace": {
+        **_AMOUNT,
+        "description": "How long its programs have to save their work when it is stopped, times out or loses its place, before they are forced: `0` to `1d`, written like `timeout`. They get SIGTERM first, and find the seconds in `YUNHE_GRACE_S`; what they write meanwhile is kept. 30 s when not said.",
+        "examples": ["30s"],
     },
     "near": {
         "type": "string",

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from integration.control.plugins.processes import until
 from integration.entrypoints.api.serving import Served, serving
 from integration.entrypoints.cli.conftest import Shell
+from yunhe.control.pools.facts import FACTS
 from yunhe.control.pools.model import FactChanges, PoolSpec
 from yunhe.control.pools.monitor import LOOK_EVERY_S
 from yunhe.entrypoints.client import Client
@@ -22,7 +24,7 @@ from yunhe.kernel.carbon import CarbonSeries
 from yunhe.kernel.ids import NodeId
 from yunhe.kernel.money import Prices
 from yunhe.kernel.places import Place
-from yunhe.kernel.resources import Resources
+from yunhe.kernel.resources import Accelerators, Resources
 from yunhe.scheduling.decision.model import Placed, Policy
 from yunhe.scheduling.perception.model import FactBounds
 from yunhe.trading.applications.model import Submission
@@ -33,6 +35,10 @@ PERIOD_S = 2 * LOOK_EVERY_S + 0.5
 """The longest time from the end of one look to the end of the next, on a machine that has other things to do."""
 NODE = NodeId("fake-1")
 TWO_CORES = Resources(cpu_millis=2000, memory_mib=2048, disk_mib=1024)
+
+
+def devices(number: int) -> Resources:
+    return Resources(8000, 16_384, 102_400, (Accelerators("A100", number * 1000),))
 
 
 def price(cents: int) -> Prices:
@@ -71,6 +77,8 @@ class Change(NamedTuple):
     reported: dict[str, Any] | None = None
     """By the node of alder; before the change both nodes report ``reports``."""
     reports: dict[str, Any] | None = None
+    done: Callable[[Client], object] | None = None
+    """What an operator does with alder."""
 
 
 def both(**told: Any) -> tuple[FactChanges, FactChanges]:
@@ -86,6 +94,12 @@ CHANGES = [
     Change("speed", {"policy": Policy.FASTEST}, both(speed=2.0), told=FactChanges(speed=1.0)),
     Change("wait", {"policy": Policy.FASTEST}, both(speed=2.0, wait_s=1.0), told=FactChanges(wait_s=9e5)),
     Change("watts", {"policy": Policy.GREENEST}, both(**GREEN), told=FactChanges(watts_full=200)),
+    Change(
+        "idle watts",
+        {"policy": Policy.GREENEST},
+        both(**GREEN, watts_idle=50.0),
+        told=FactChanges(watts_idle=0.0),
+    ),
     Change("pue", {"policy": Policy.GREENEST}, both(**GREEN), told=FactChanges(pue=1.5)),
     Change("carbon", {"policy": Policy.GREENEST}, both(**GREEN), told=FactChanges(carbon=carbon(500))),
     Change(
@@ -138,13 +152,30 @@ CHANGES = [
         reported={"system": NodeSystem(kernel="5.4")},
     ),
     Change("size of a node", {"cpus": 4}, both(), reports={}, reported={"total": TWO_CORES}),
+    Change(
+        "devices of a node",
+        {"accelerators": "A100:2"},
+        both(),
+        reports={"total": devices(2)},
+        reported={"total": devices(1)},
+    ),
     Change("readiness of a node", {}, both(), reports={}, reported={"ready": False, "reason": "it burns"}),
+    Change("price", {}, both(), done=lambda client: client.set_prices("alder", price(6))),
+    Change("drained", {}, both(), done=lambda client: client.drain_pool("alder")),
+    Change("cordoned", {}, both(), done=lambda client: client.cordon_node("alder", NODE)),
 ]
+NO_DECISION_GOES_BY = {"site"}
+"""Where a pool meets the network: it counts once links are known."""
+
+
+def test_every_fact_that_can_be_told_is_changed_by_a_case() -> None:
+    told = {name for change in CHANGES for name in msgspec.to_builtins(change.told or FactChanges())}
+    assert told - {"unset"} == {*FACTS} - NO_DECISION_GOES_BY
 
 
 def winner(client: Client, asked: dict[str, Any]) -> str:
-    rest = {name: value for name, value in asked.items() if name != "cpus"}
-    resources = ResourceSpec(cpus=asked.get("cpus", 1))
+    rest = {name: value for name, value in asked.items() if name not in {"cpus", "accelerators"}}
+    resources = ResourceSpec(cpus=asked.get("cpus", 1), accelerators=asked.get("accelerators"))
     plan = client.plan(Submission(task=Task(run="true", resources=resources, **rest)))
     return plan.candidates[0].pool_name if isinstance(plan, Placed) else "none"
 
@@ -172,11 +203,14 @@ def test_an_injected_change_is_in_the_next_period_s_decision(
             client.set_pool_facts(name, told)
         sites[name].reported[NODE] = change.reports or {}
     settled(client, change.task, "alder")
-    if change.told is not None:
-        client.set_pool_facts("alder", change.told)
+    if change.reported is None:
+        if change.told is not None:
+            client.set_pool_facts("alder", change.told)
+        if change.done is not None:
+            change.done(client)
         assert winner(client, change.task) == "birch"
     else:
-        sites["alder"].reported[NODE] = change.reported or {}
+        sites["alder"].reported[NODE] = change.reported
         assert settled(client, change.task, "birch") <= PERIOD_S
 
 
@@ -264,3 +298,30 @@ def test_what_nobody_has_looked_at_for_too_long_is_unknown_and_said_to_be(
     until(lambda: "what is older than" in " ".join(shell.inside("explain", job.id).stdout.split()))
     client.stop(job.id)
     faults.latency_s = 0.0
+
+
+def test_a_fact_that_was_told_too_long_ago_is_named_by_explain(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("told")
+    with serving(home, fact_bounds=FactBounds(told_s=1.0)) as served, served.client() as client:
+        spec = PoolSpec(name="alder", kind="fake", target="alder", prices=price(4))
+        list(client.add_pool(spec))
+        client.set_pool_facts("alder", FactChanges(speed=2.0, reliability=0.99))
+        shell = Shell(tmp_path, tmp_path, {"YUNHE_URL": served.url, "YUNHE_KEY": served.key})
+
+        def explained(**asked: Any) -> str:
+            task = Task(run="true", resources=ResourceSpec(cpus=1), **asked)
+            job = client.submit(Submission(task=task))
+            until(lambda: client.job(job.id).state == "succeeded" or bool(client.job(job.id).reason))
+            page = " ".join(shell.inside("explain", job.id).stdout.split())
+            client.stop(job.id) if client.job(job.id).state == "pending" else None
+            return page
+
+        until(lambda: not any(fact.known for fact in client.pool_facts("alder").facts if not fact.node))
+        assert "its speed was told" in (page := explained(policy=Policy.FASTEST)), page
+        assert "its reliability was told" in (page := explained(reliability=0.9)), page
+        page = explained()
+        assert "not weighed of alder: " in page
+        assert "speed (told" in page
+        assert "what is older than 1" in page

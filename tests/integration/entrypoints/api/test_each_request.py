@@ -293,5 +293,5 @@ def test_a_command_beside_a_job_is_authorized_once(
 
 
 def test_the_command_line_parses_a_task_once(calls: Counter[str]) -> None:
-    assert [task.run for task in tasks_from([], ["true"], Overrides())] == ["true"]
+    assert [given.task.run for given in tasks_from([], ["true"], Overrides())] == ["true"]
     assert calls["parse_task"] == 1

@@ -32,12 +32,17 @@ CASES = {
     "deadline": FieldCase(("--duration", "2h"), ("--duration", "2h", "--deadline", "1h"), "timely"),
     "budget_per_hour": FieldCase(("--budget-per-hour", "9"), ("--budget-per-hour", "0.0001"), "affordable"),
     "reliability": FieldCase(("--reliability", "0.5"), ("--reliability", "0.9999"), "reliable"),
+    "duration": FieldCase(("--deadline", "4h"), ("--deadline", "4h", "--duration", "40h"), "timely"),
+    "spread": FieldCase(("--group", "web"), ("--group", "web", "--spread", "pool"), "together"),
     "max_latency": FieldCase(
         ("--near", "@39,116", "--max-latency", "5ms"),
         ("--near", "@-40,-60", "--max-latency", "5ms"),
         "reachable",
     ),
 }
+
+SHOWN_APART = {"groups", "tolerations", "interruptible", "start_after"}
+"""Fields that allow more instead of less, that others are judged by, or that hold a job instead of refusing pools."""
 
 
 def said(shell: Shell, *words: str) -> str:
@@ -50,8 +55,11 @@ def planned(shell: Shell, *options: str) -> dict[str, Any]:
     return msgspec.json.decode(said(shell, "plan", "--output", "json", *SMALL, *options, "--", "true"))
 
 
-def explained(shell: Shell, *options: str) -> dict[str, Any]:
-    """Submit a job, wait until the placer has said why it waits, and return the explanation; it is stopped again."""
+def explained(shell: Shell, *options: str, page: bool = False) -> dict[str, Any]:
+    """Submit a job, wait until the placer has said why it waits, and return the explanation; it is stopped again.
+
+    With *page*, what a person reads is there too.
+    """
     words = ("run", "--detach", "--output", "json", *SMALL, *options, "--", "true")
     job = msgspec.json.decode(said(shell, *words))["id"]
     found: dict[str, Any] = {}
@@ -62,7 +70,7 @@ def explained(shell: Shell, *options: str) -> dict[str, Any]:
                 break
             time.sleep(0.05)
         assert found["job"]["state"] == "pending", found["job"]
-        return found
+        return {**found, "page": " ".join(said(shell, "explain", job).split())} if page else found
     finally:
         said(shell, "stop", job)
 
@@ -82,3 +90,6 @@ def check_every_field(shell: Shell, pool: str) -> None:
         assert planned(shell, "--pool", pool, *allowing)["type"] == "placed", allowing
     said(shell, "pool", "set", pool, "--unset", "taints")
     assert planned(shell, "--pool", pool)["type"] == "placed"
+    held = explained(shell, "--pool", pool, "--start-after", "1h", page=True)
+    assert "held until" in held["job"]["reason"]
+    assert "(start_after)" in held["page"]

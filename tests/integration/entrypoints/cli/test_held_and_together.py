@@ -11,6 +11,8 @@ from integration.entrypoints.api.serving import Served, add_fake_pool, serving
 from integration.entrypoints.cli.conftest import Shell
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.trading.applications.model import Submission
+from yunhe.trading.demand.model import ResourceSpec, Task
 
 WITHIN_S = 20.0
 
@@ -78,6 +80,63 @@ def test_jobs_of_a_group_stay_apart_and_one_goes_where_the_group_runs(served: Se
     with served.client() as client:
         client.stop(first.id)
     wait_for(served, third, JobState.RUNNING)
+
+
+def test_a_job_that_waits_ends_when_its_deadline_passes_and_says_what_it_waited_for(
+    served: Served, shell: Shell
+) -> None:
+    late = submit(shell, "--cpus", "64", "--deadline", "2s", "--duration", "1s", "--name", "late")
+    wait_for(served, late, JobState.PENDING, reason="64 cores asked")
+    ended = wait_for(served, late, JobState.FAILED)
+    assert ended.reason.startswith("its deadline passed at 20")
+    assert "while it waited: alpha: " in ended.reason
+    assert ended.ended_at is not None
+    assert ended.ended_at >= (ended.demand.deadline_at or 0.0)
+    assert not ended.attempts
+    page = " ".join(shell.inside("explain", "late").stdout.split())
+    assert "late failed: its deadline passed at 20" in page
+
+
+def test_a_deadline_that_passes_while_nobody_serves_ends_the_job_when_somebody_does(tmp_path: Path) -> None:
+    with serving(tmp_path) as first, first.client() as client:
+        task = Task(run="true", resources=ResourceSpec(cpus=64), deadline="3s", duration="1s")
+        job = client.submit(Submission(task=task))
+        wait_for(first, job, JobState.PENDING, reason="no pool is connected")
+    until_s = (job.demand.deadline_at or 0.0) - time.time()
+    time.sleep(max(0.0, until_s))
+    with serving(tmp_path) as second:
+        assert "its deadline passed at 20" in wait_for(second, job, JobState.FAILED).reason
+
+
+def test_a_deadline_does_not_end_a_job_that_runs(served: Served, shell: Shell) -> None:
+    job = submit(shell, "--deadline", "4s", "--duration", "1s", script="sleep 6")
+    running = wait_for(served, job, JobState.RUNNING, JobState.SUCCEEDED)
+    ended = wait_for(served, job, JobState.SUCCEEDED)
+    assert ended.ended_at is not None
+    assert ended.ended_at > (running.demand.deadline_at or 0.0)
+
+
+def test_jobs_of_a_group_are_spread_and_counted_one_by_one(served: Served, shell: Shell) -> None:
+    """Two nodes, at most two of the group on each: the fifth waits until one has ended."""
+    (shell.cwd / "two.yaml").write_text(
+        "run: sleep 600\ngroups: [cache]\nspread: {over: node, at_most: 2}\nresources: {cpus: 0.5}\n"
+    )
+
+    def start() -> Job:
+        done = shell.inside("run", "--detach", "--output", "json", "two.yaml")
+        assert done.returncode == 0, done.stderr
+        return msgspec.json.decode(done.stdout, type=Job)
+
+    jobs = [start() for _ in range(4)]
+    nodes = [wait_for(served, job, JobState.RUNNING).attempts[-1].node_id for job in jobs]
+    assert sorted(map(nodes.count, set(nodes))) == [2, 2]
+    fifth = start()
+    wait_for(served, fifth, JobState.PENDING, reason="as many of cache run here as asked for: 2")
+    page = " ".join(shell.inside("explain", fifth.id).stdout.split())
+    assert "allow more of cache together" in page
+    with served.client() as client:
+        client.stop(jobs[0].id)
+    assert wait_for(served, fifth, JobState.RUNNING).attempts[-1].node_id == nodes[0]
 
 
 def test_members_spread_over_pools_as_asked(served: Served, shell: Shell) -> None:

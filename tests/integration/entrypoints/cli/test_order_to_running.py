@@ -15,6 +15,10 @@ from yunhe.entrypoints.cli.session.context import Config
 
 UNATTENDED_S = 300.0
 JOBS = 6
+SAME_S = 0.5
+"""By so much clocks that are read at once may differ; a job runs for longer than that."""
+LATE_S = 10.0
+"""So long a busy machine may take from starting a job to its first line."""
 TASK = """
 name: order
 resources: {cpus: 1, memory: 64MB}
@@ -51,24 +55,31 @@ def test_each_order_tells_how_long_it_took_to_run_and_all_are_in_the_distributio
     admin = platform.admin
     (tmp_path / "order.yaml").write_text(TASK)
     before = distribution(platform)
-    ordered: dict[str, float] = {}
+    ordered: dict[str, tuple[float, float]] = {}
     for _ in range(JOBS):
-        now = time.time()
+        began = time.time()
         done = admin.inside("run", "-y", "-d", "--output", "json", tmp_path / "order.yaml")
         assert done.returncode == 0, done.stderr
-        ordered[json.loads(done.stdout)["id"]] = now
+        ordered[json.loads(done.stdout)["id"]] = (began, time.time())
 
-    def told() -> dict[str, float | None]:
+    def told() -> dict[str, tuple[float, float | None]]:
         shown = json.loads(admin.inside("ps", "--all", "--output", "json").stdout)
-        return {job["id"]: job.get("order_to_running_s") for job in shown if job["id"] in ordered}
+        return {
+            job["id"]: (job["submitted_at"], job.get("order_to_running_s"))
+            for job in shown
+            if job["id"] in ordered
+        }
 
-    until(lambda: all(told().values()), within_s=90)
-    for job_id, seconds in told().items():
-        began = float(admin.inside("logs", job_id).stdout.split()[0])
+    until(lambda: all(seconds for _, seconds in told().values()), within_s=180)
+    for job_id, (submitted_at, seconds) in told().items():
+        printed_at = float(admin.inside("logs", job_id).stdout.split()[0])
+        before, after = ordered[job_id]
+        assert before - SAME_S < submitted_at < after + SAME_S
         assert seconds is not None
         assert seconds < UNATTENDED_S
-        assert abs(seconds - (began - ordered[job_id])) < 1.5, "as a clock beside it says"
-    assert max(filter(None, told().values())) > 1.9, "some had to wait for room"
+        started_at = submitted_at + seconds
+        assert printed_at - LATE_S < started_at < printed_at + SAME_S, "as the job's own clock says"
+    assert max(seconds or 0.0 for _, seconds in told().values()) > 1.9, "some had to wait for room"
     after = distribution(platform)
     assert after[0] - before[0] == JOBS
     assert after[1] - before[1] == JOBS

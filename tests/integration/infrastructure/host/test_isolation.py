@@ -141,3 +141,35 @@ async def test_users_are_taken_back_from_the_claims_when_their_file_is_lost(
     second = await launched(engine, "id -u", project="a")
     await ended(engine, second.allocation_id)
     assert await log_of(engine, first.allocation_id) == await log_of(engine, second.allocation_id)
+
+
+WHEEL = """
+import zipfile
+with zipfile.ZipFile("greet-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("greet.py", "def main(): print('hello from a package')")
+    info = "greet-1.0.dist-info/"
+    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: greet\\nVersion: 1.0\\n")
+    wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr(info + "entry_points.txt", "[console_scripts]\\ngreet = greet:main\\n")
+    wheel.writestr(info + "RECORD", "")
+"""
+
+
+@pytest.mark.skipif(not Path("/usr/bin/pip3").exists(), reason="needs the system's pip")
+async def test_what_a_task_installs_with_pip_is_its_own_and_its_programs_are_found(
+    engine: HostEngine,
+) -> None:
+    """Also where the system's Python belongs to the packager and pip alone would refuse."""
+    order = await launched(
+        engine,
+        f"python3 - <<'END'\n{WHEEL}\nEND\n",
+        "pip3 install -q --no-index ./greet-1.0-py3-none-any.whl",
+        "greet; command -v greet; id -un; whoami",
+    )
+    assert (await ended(engine, order.allocation_id)).exit_code == 0, await log_of(
+        engine, order.allocation_id
+    )
+    said = (await log_of(engine, order.allocation_id)).decode().splitlines()
+    assert "hello from a package" in said
+    assert any(line.endswith("/work/.local/bin/greet") for line in said)
+    assert said[-2:] == ["task", "task"]

@@ -21,17 +21,17 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 def test_a_file_gives_its_name_to_a_task_without_one(tmp_path: Path) -> None:
-    (task,) = tasks_from([written(tmp_path, "My Task.yaml", "run: 'true'")], [], NOTHING)
+    ((task, _),) = tasks_from([written(tmp_path, "My Task.yaml", "run: 'true'")], [], NOTHING)
     assert task.name == "my-task"
 
 
 def test_a_command_is_quoted_so_that_its_words_stay_its_words() -> None:
-    (task,) = tasks_from([], ["echo", "a b", "$HOME"], NOTHING)
+    ((task, _),) = tasks_from([], ["echo", "a b", "$HOME"], NOTHING)
     assert task == Task(name="echo", run="echo 'a b' '$HOME'")
 
 
 def test_a_command_in_one_word_is_a_script() -> None:
-    (task,) = tasks_from([], ["echo a; echo b"], NOTHING)
+    ((task, _),) = tasks_from([], ["echo a; echo b"], NOTHING)
     assert task.run == "echo a; echo b"
 
 
@@ -55,7 +55,7 @@ def test_options_win_over_the_file_and_over_its_alternatives(tmp_path: Path) -> 
         retries=1,
         timeout="5m",
     )
-    (task,) = tasks_from([path], [], overrides)
+    ((task, _),) = tasks_from([path], [], overrides)
     assert task == Task(
         name="other",
         run="true",
@@ -77,7 +77,7 @@ def test_options_win_over_the_file_and_over_its_alternatives(tmp_path: Path) -> 
 
 def test_a_variable_left_open_in_the_file_is_given_on_the_line(tmp_path: Path) -> None:
     path = written(tmp_path, "t.yaml", "run: 'true'\nenvs: {TOKEN: null}")
-    (task,) = tasks_from([path], [], Overrides(envs=["TOKEN=x"]))
+    ((task, _),) = tasks_from([path], [], Overrides(envs=["TOKEN=x"]))
     assert task.envs == {"TOKEN": "x"}
     with pytest.raises(InvalidInputError):
         tasks_from([path], [], NOTHING)

@@ -128,7 +128,7 @@ async def test_the_environment_can_stand_in_for_any_script(engine: FakeEngine, t
         'echo "`id`"',
         'echo "$$"',
         'echo "${X:-y}"',
-        "echo 'a'",
+        "echo 'a",
         "echo a#b",
         'echo a"b"',
         "echo 2>f",

@@ -17,6 +17,7 @@ from yunhe.infrastructure.kubernetes import kind
 from yunhe.infrastructure.kubernetes.facts import ALWAYS_MISSING
 from yunhe.infrastructure.kubernetes.objects import names
 from yunhe.infrastructure.kubernetes.objects.pods import (
+    KEPT_AFTER_GRACE_S,
     KEPT_AFTER_TIMEOUT_S,
     Brought,
     check_order,
@@ -113,6 +114,8 @@ def test_only_an_order_with_outputs_has_a_keeper_and_that_knows_nothing_but_the_
     assert keeper["resources"]["requests"] == keeper["resources"]["limits"]
     assert spec["activeDeadlineSeconds"] == 10 + KEPT_AFTER_TIMEOUT_S
     assert task["command"][7] == "10"
+    assert task["command"][9] == "10"
+    assert spec["terminationGracePeriodSeconds"] == 10 + KEPT_AFTER_GRACE_S
     (alone,) = pod_body(order(timeout_s=9.5), KEY, "u", ClusterSettings())["spec"]["containers"]
     assert alone["command"][7] == "0"
 
@@ -121,7 +124,7 @@ def test_files_are_mounted_where_the_wrapper_unpacks_them_and_paths_are_argument
     files = Brought(("data; rm -rf /", "$(id)"), {"projected": {"sources": []}})
     body = pod_body(order(), KEY, "u", ClusterSettings(), files)
     argv = container(body)["command"]
-    assert argv[8:12] == [names.FILES_FOLDER, "2", "data; rm -rf /", "$$(id)"]
+    assert argv[8:13] == [names.FILES_FOLDER, "10", "2", "data; rm -rf /", "$$(id)"]
     assert {"name": "files", "projected": {"sources": []}} in body["spec"]["volumes"]
     assert "files" not in json.dumps(pod_body(order(), KEY, "u", ClusterSettings())["spec"]["volumes"])
 

@@ -41,6 +41,7 @@ class Task:
 
         self.unpack: list[str] = []
         self.timeout_s = 0
+        self.grace_s = 10
         self.path = os.environ["PATH"]
 
     def bring(self, path: str, archive: bytes) -> None:
@@ -53,7 +54,8 @@ class Task:
 
     def start(self, shell: str) -> subprocess.Popen[bytes]:
         folders = Folders(str(self.folder), str(self.folder / "note"), str(self.folder / "files"))
-        argv = command("alloc_1", folders, self.names, unpack=self.unpack, timeout_s=self.timeout_s)
+        limits = {"timeout_s": self.timeout_s, "grace_s": self.grace_s}
+        argv = command("alloc_1", folders, self.names, unpack=self.unpack, **limits)
         argv[0:1] = [str(shutil.which("busybox")), "sh"] if shell == "busybox" else [str(shutil.which(shell))]
         return subprocess.Popen(
             argv,
@@ -240,3 +242,54 @@ def kubelet_expands(text: str) -> str:
 @given(text=st.text(alphabet="$() aHOME", max_size=20))
 def test_what_the_kubelet_expands_comes_out_as_it_was(text: str) -> None:
     assert kubelet_expands(unexpanded(text)) == text
+
+
+SAVES = "trap 'sleep 0.2; echo saved; exit 0' TERM\necho ready\nsleep 30\n"
+
+
+def asked(task: Task, shell: str) -> tuple[int, bytes]:
+    """Send the polite signal once the program is ready; return the exit code and what was printed after it."""
+    process = task.start(shell)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == b"ready\n":
+            break
+    os.kill(process.pid, signal.SIGTERM)
+    rest, _ = process.communicate(timeout=20)
+    return process.returncode, rest
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "script", ["sh program\necho more\n", "sh program | tee copy\n", "sh program &\nwait\n"]
+)
+def test_a_program_below_the_shell_has_the_grace_to_save_its_work(
+    tmp_path: Path, shell: str, script: str
+) -> None:
+    (tmp_path / "program").write_text(SAVES)
+    code, rest = asked(Task(tmp_path, script, "echo next step\n"), shell)
+    assert code == 143
+    assert set(rest.splitlines()) - {b"Terminated"} == {
+        b"saved"
+    }  # a shell tells what a signal did to its children
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_program_that_does_not_end_is_forced_after_the_grace(tmp_path: Path, shell: str) -> None:
+    (tmp_path / "program").write_text("trap '' TERM\necho ready\nsleep 30\necho never\n")
+    task = Task(tmp_path, "sh program\n")
+    task.grace_s = 1
+    began = time.monotonic()
+    code, rest = asked(task, shell)
+    assert (code, rest) == (143, b"")
+    assert 0.9 < time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_timed_out_saves_its_work_and_the_note_says_why(tmp_path: Path, shell: str) -> None:
+    (tmp_path / "program").write_text(SAVES)
+    task = Task(tmp_path, "sh program\n")
+    task.timeout_s = 1
+    code, output, note = task.run(shell)
+    assert (code, output.replace(b"Terminated\n", b"")) == (143, b"ready\nsaved\n")
+    assert read_note(note) == Note("step-1", TIMED_OUT)

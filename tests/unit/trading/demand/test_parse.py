@@ -104,9 +104,8 @@ def test_every_problem_is_told_at_once() -> None:
     [
         ("budget", {"budget": "40/h"}, "timeout"),
         ("resources.image_id", {"resources": {"image_id": "docker:x"}}, "the task's image"),
-        ("resources.any_of[0].use_spot", {"resources": {"any_of": [{"use_spot": True}]}}, "say it once"),
-        ("resources.infra", {"resources": {"infra": "aws"}}, "pool"),
-        ("resources.any_of[0].region", {"resources": {"any_of": [{"region": "us"}]}}, "near"),
+        ("resources.cloud", {"resources": {"cloud": "aws"}}, "infra"),
+        ("resources.any_of[0].region", {"resources": {"any_of": [{"region": "us"}]}}, "infra"),
         ("secrets", {"secrets": {"TOKEN": "abc"}}, "yunhe secret set"),
         ("file_mounts.data", {"file_mounts": {"data": {"source": "s3://b", "mode": "MOUNT"}}}, "local path"),
         ("workdir", {"workdir": {"url": "https://example.org/r.git"}}, "local path"),

@@ -34,6 +34,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"affinity": (Affinity("db"), Affinity("web", Domain.REGION, apart=True))},
     ),
     ({"spread": "pool", "service": {"replicas": 2}}, {"spread": Spread(Domain.POOL, 1)}),
+    ({"spread": "pool", "groups": ["web"]}, {"spread": Spread(Domain.POOL, 1), "groups": ("web",)}),
     (
         {"spread": {"over": "region", "at_most": 2}, "num_nodes": 3},
         {"spread": Spread(Domain.REGION, 2), "members": 3},
@@ -106,7 +107,6 @@ def test_a_time_need_not_be_in_quotes() -> None:
         ({"zones": ["cn"]}, "zones", "did you mean 'residency'"),
         ({"labels": {"disk": "ssd"}}, "labels", "did you mean 'where'"),
         ({"resources": {"labels": {"a": "b"}}}, "resources.labels", "with the task's where"),
-        ({"resources": {"any_of": [{"use_spot": True}]}}, "resources.any_of[0].use_spot", "say it once"),
     ],
 )
 def test_a_value_that_cannot_hold_is_refused_by_field(

@@ -54,7 +54,7 @@ def test_every_example_is_valid(path: Path) -> None:
         {"run": "true", "retries": -1},
         {"run": "true", "outputs": ["/etc/passwd"]},
         {"run": "true", "file_mounts": {"../x": "y"}},
-        {"run": "true", "resources": {"any_of": [{"use_spot": True}]}},
+        {"run": "true", "resources": {"infra": "aws us-east-1"}},
         {"run": "true", "affinity": [{"group": "db", "over": "rack"}]},
         {"run": "true", "spread": {"at_most": 0}},
         {"run": "true", "reliability": 1.5},

@@ -50,6 +50,7 @@ class ContainerSandbox(Sandbox):
         code, said = run_helper(engine.question(wanted["program"], self.run.id))
         first, self._layer = engine.found(said if code == 0 else "", self.run.id)
         self._first = first
+        self.first_pid = first.pid
         self.run.write_record(_RECORD, first._asdict())
         self.disk_paths = [self._layer] if self._layer else []
         self._open(first)

@@ -35,6 +35,7 @@ class ProcessSandbox(Sandbox):
         flags = NEW_FILES | NEW_MESSAGES | NEW_NAMES | (NEW_NETWORK if self.network.apart else 0)
         pid = begin(flags, lambda: arrange(self.run, self.order, self.network))
         self._first = identify(pid)
+        self.first_pid = pid
         self.network.connect(pid)
         self._namespaces = Namespaces(self._first)
         self.run.write_record(_RECORD, self._first._asdict())

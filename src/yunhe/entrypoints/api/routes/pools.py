@@ -13,7 +13,9 @@ from yunhe.entrypoints.api.caller import ApiRequest, Caller, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, event
 from yunhe.entrypoints.wire import PoolList, PriceTerms
 from yunhe.kernel.errors import ConflictError, FieldProblem, ForbiddenError, NotFoundError
+from yunhe.kernel.ids import NodeId
 from yunhe.kernel.places import Level
+from yunhe.kernel.resources import Resources
 from yunhe.scheduling.perception.model import ResourceGraph
 from yunhe.trading.accounts.model import Action
 from yunhe.trading.trades.model import PriceList
@@ -84,7 +86,20 @@ async def pools(caller: TheCaller, level: FromQuery[Level | None] = None) -> Poo
     asked = tuple(pool for pool in found if level is None or _level(pool) is level)
     if not await caller.may_everywhere(Action.POOLS):
         asked = tuple(map(_less_the_way, asked))
-    return PoolList(asked)
+    return PoolList(_with_reserved(asked, await caller.platform.orchestration.reserved()))
+
+
+def _with_reserved(pools: tuple[Pool, ...], reserved: dict[NodeId, Resources]) -> tuple[Pool, ...]:
+    """Return *pools* with what jobs hold on each node."""
+
+    def told(pool: Pool) -> Pool:
+        nodes = [
+            msgspec.structs.replace(node, reserved=reserved[node.id]) if node.id in reserved else node
+            for node in pool.nodes
+        ]
+        return msgspec.structs.replace(pool, nodes=tuple(nodes))
+
+    return tuple(map(told, pools)) if reserved else pools
 
 
 def _less_the_way(pool: Pool) -> Pool:
@@ -101,7 +116,8 @@ async def pool(pool: FromPath[str], caller: TheCaller) -> Pool:
     """Show one pool, by name or ID; how it is reached is shown to operators alone."""
     caller.require_a_role()
     found = await caller.platform.pools.pool(pool)
-    return found if await caller.may_everywhere(Action.POOLS) else _less_the_way(found)
+    (told,) = _with_reserved((found,), await caller.platform.orchestration.reserved())
+    return told if await caller.may_everywhere(Action.POOLS) else _less_the_way(told)
 
 
 @get("/pools/{pool:str}/facts")
@@ -139,10 +155,15 @@ async def _checked(
 
 
 @post("/pools/{pool:str}/drain", status_code=200)
-async def drain(pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True) -> Pool:
-    """Take no new work on a pool (``on=true``), or take it again (``on=false``)."""
+async def drain(
+    pool: FromPath[str], caller: TheCaller, *, on: FromQuery[bool] = True, stop: FromQuery[bool] = False
+) -> Pool:
+    """Take no new work on a pool (``on=true``), or take it again (``on=false``); with ``stop``, also stop what it has."""
     await caller.authorize_everywhere(Action.POOLS, pool)
-    return await caller.platform.pools.drain(pool, on=on)
+    drained = await caller.platform.pools.drain(pool, on=on)
+    if on and stop:
+        await caller.platform.orchestration.stop_on_pool(drained.id)
+    return drained
 
 
 @post("/pools/{pool:str}/nodes/{node:str}/cordon", status_code=200)

@@ -1,6 +1,6 @@
 """The platform, as the commands reach it: a client of the context in use, and jobs by what people call them."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 
@@ -10,7 +10,9 @@ from yunhe.entrypoints.client import Client
 from yunhe.entrypoints.client.transport import Address
 from yunhe.kernel.errors import FieldProblem, InvalidInputError, NotFoundError, UnauthenticatedError
 from yunhe.kernel.ids import JobId, PoolId
+from yunhe.kernel.validation import nearest
 from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.trading.demand.model import Task
 
 RECENT = 500
 SHORTEST_END = 4
@@ -70,6 +72,33 @@ def find_job(client: Client, called: str) -> Job:
 def find_job_id(client: Client, called: str) -> JobId:
     """Return the ID of the job people mean; one that is given whole is not asked after first."""
     return JobId(called) if called.startswith("job_") else find_job(client, called).id
+
+
+def refuse_unknown_pools(tasks: Sequence[Task], pools: Mapping[PoolId, Pool]) -> None:
+    """Refuse tasks that name a pool which is not registered: they would wait for ever."""
+    known = sorted(pool.spec.name for pool in pools.values())
+    problems = [
+        FieldProblem(field, "there is no such pool", name, nearest(name, known))
+        for task in tasks
+        for field, name in _named_pools(task)
+        if name not in known
+    ]
+    if problems:
+        raise NotFoundError(
+            f"There is no pool {problems[0].value!r}; nothing was submitted.",
+            remedy=f"Registered: {', '.join(known[:10]) or 'none'}. List them with `yunhe pool ls`, add one with `yunhe pool add`.",
+            fields=tuple(dict.fromkeys(problems)),
+        )
+
+
+def _named_pools(task: Task) -> Iterator[tuple[str, str]]:
+    needs = task.resources
+    for way in ("any_of", "ordered"):
+        for number, choice in enumerate(getattr(needs, way)):
+            if choice.pool:
+                yield f"resources.{way}[{number}].pool", choice.pool
+    if needs.pool:
+        yield "resources.pool", needs.pool
 
 
 def pools_by_id(client: Client) -> dict[PoolId, Pool]:

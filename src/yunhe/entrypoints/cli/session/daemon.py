@@ -1,6 +1,7 @@
 """The server of this machine as a background process: started once, found again, stopped by its own ID."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,6 +27,21 @@ class RunningServer(msgspec.Struct, frozen=True):
     pid: int
     born: str
     url: str
+
+
+class LastStart(msgspec.Struct, frozen=True):
+    """How the server of a home was started last, for when it is started again."""
+
+    port: int
+    database: str = ""
+
+
+def last_start(home: Path) -> LastStart | None:
+    """Return how the server of *home* was started last, or None."""
+    try:
+        return msgspec.json.decode(_last_start_file(home).read_bytes(), type=LastStart)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
 
 
 def running(home: Path) -> RunningServer | None:
@@ -65,6 +81,7 @@ def start(home: Path, port: int, more: list[str], *, database: str = "") -> Runn
     server = RunningServer(process.pid, _birth(process.pid) or "", url)
     write_private(_pid_file(home), msgspec.json.encode(server))
     await_ready(server, home)
+    write_private(_last_start_file(home), msgspec.json.encode(LastStart(port, database)))
     return server
 
 
@@ -85,6 +102,11 @@ def await_ready(server: RunningServer, home: Path) -> None:
         f"The server was not ready within {START_PATIENCE_S:.0f} s:\n{_tail(log)}",
         remedy=f"Look at {log}; `yunhe down` stops it.",
     )
+
+
+def command(verb: str, home: Path | None) -> str:
+    """Return what to type to bring the platform of *home* up or down; None: the usual home."""
+    return f"yunhe {verb}" + (f" --home {shlex.quote(str(home))}" if home is not None else "")
 
 
 def answers(url: str) -> bool:
@@ -121,6 +143,10 @@ def _output_file(home: Path) -> Path:
 
 def _privately(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _last_start_file(home: Path) -> Path:
+    return home / "last-start.json"
 
 
 def _pid_file(home: Path) -> Path:

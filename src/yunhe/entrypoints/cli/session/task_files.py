@@ -3,13 +3,18 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.trading.demand.model import Task
-from yunhe.trading.demand.parse import Document, parse_task, read_yaml
+from yunhe.trading.demand.parse import Document, parse_task, read_documents
+from yunhe.trading.demand.skypilot.cases import CASES
+from yunhe.trading.demand.skypilot.notes import FieldNote
+from yunhe.trading.demand.skypilot.translate import tasks_of_file, translated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +27,7 @@ class Overrides:
     gpus: str = ""
     image: str = ""
     pool: str = ""
+    infra: str = ""
     envs: Sequence[str] = ()
     secrets: Sequence[str] = ()
     tier: str = ""
@@ -33,42 +39,105 @@ class Overrides:
     """Fields of the task by name; see ``task_options``."""
 
 
+class GivenTask(NamedTuple):
+    """A task, and what became of each field that its file has."""
+
+    task: Task
+    notes: tuple[FieldNote, ...] = ()
+
+
 def tasks_from(
-    files: Sequence[str], command: Sequence[str], overrides: Overrides, *, plan: bool = False
-) -> list[Task]:
-    """Return the tasks to run, or only to *plan*; every problem of every file is told at once."""
+    files: Sequence[str],
+    command: Sequence[str],
+    overrides: Overrides,
+    *,
+    plan: bool = False,
+    sent: bool = True,
+) -> list[GivenTask]:
+    """Return the tasks to run, or only to *plan*; what is to be *sent* must be here. Every problem is told at once."""
     if bool(files) == bool(command):
         raise InvalidInputError(
             "Nothing to run was given." if not files else "Both files and a command were given.",
             remedy="Give task files, or one command after --: yunhe run hello.yaml · yunhe run -- echo hello",
         )
-    documents = [(path, _document_of(path)) for path in files] or [("", _document_for(command))]
-    tasks: list[Task] = []
+    documents = [one for path in files for one in _documents_of(path)]
+    documents = documents or [("", _document_for(command), ())]
+    tasks: list[GivenTask] = []
     problems: list[FieldProblem] = []
-    for path, document in documents:
+    several = len({path for path, _, _ in documents}) > 1
+    for path, document, of_file in documents:
         try:
-            task = parse_task(overridden(document, overrides), plan=plan)
-            check_sources(task)
-            tasks.append(task)
+            given = _given(document, overrides, plan=plan)
+            if sent or not plan:
+                check_sources(given.task)
+            else:
+                given = _with_missing_sources(given)
+            tasks.append(given._replace(notes=(*of_file, *given.notes)))
         except InvalidInputError as error:
-            where = f"{path}: " if len(documents) > 1 else ""
-            problems += [_placed_in(where, problem) for problem in error.fields]
+            placed = [_placed_in(f"{path}: " if several else "", problem) for problem in error.fields]
+            problems += [problem for problem in placed if problem not in problems]
     if problems:
-        subject = documents[0][0] or "The task" if len(documents) == 1 else "The tasks"
+        subject = documents[0][0] or "The task" if not several else "The tasks"
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         raise InvalidInputError(
-            f"{subject} {'have' if len(documents) > 1 else 'has'} {count}; nothing was submitted.",
+            f"{subject} {'have' if several else 'has'} {count}; nothing was submitted.",
             remedy="Every field is described by `yunhe run --schema` and in docs/reference/task.md.",
             fields=tuple(problems),
         )
     return tasks
 
 
+def _given(document: Document, overrides: Overrides, *, plan: bool) -> GivenTask:
+    """Return the task of a document in our words or SkyPilot's, with the options over it."""
+    envs = {**_mapping(document.get("envs")), **_pairs(overrides.envs)}
+    translation = translated({**document, "envs": envs} if envs else document)
+    changed = overridden(translation.document, overrides)
+    held = _still_held(_mapping(changed.get("planned_only")), overrides)
+    changed = (
+        {**changed, "planned_only": held}
+        if held
+        else {k: v for k, v in changed.items() if k != "planned_only"}
+    )
+    try:
+        task = parse_task(changed, plan=plan)
+    except InvalidInputError as error:
+        fields = (*translation.problems, *error.fields)
+        raise InvalidInputError(error.problem, remedy=error.remedy, fields=fields) from None
+    if translation.problems:
+        raise InvalidInputError("The task has problems.", fields=translation.problems)
+    return GivenTask(task, translation.notes)
+
+
+def _still_held(held: Document, overrides: Overrides) -> Document:
+    """Return what cannot be run yet, less what an option takes the place of."""
+    lifted = {f"secrets.{name}" for name in overrides.secrets}
+    lifted |= {"resources.image_id"} if overrides.image else set()
+    return {field: why for field, why in held.items() if field not in lifted}
+
+
+def _with_missing_sources(given: GivenTask) -> GivenTask:
+    """Return a task that is only planned, with what is not here to be sent held back."""
+    missing = {
+        problem.field: f"{problem.field.partition('.')[0]}.missing" for problem in missing_sources(given.task)
+    }
+    if not missing:
+        return given
+    notes = [
+        replace(note, effect=CASES[case].effect, says=CASES[case].says, case=case)
+        if (case := missing.get(note.field))
+        else note
+        for note in given.notes
+    ]
+    held = {**given.task.planned_only, **{field: CASES[case].says for field, case in missing.items()}}
+    return GivenTask(msgspec.structs.replace(given.task, planned_only=held), tuple(notes))
+
+
 def _placed_in(where: str, problem: FieldProblem) -> FieldProblem:
     return FieldProblem(f"{where}{problem.field}", problem.problem, problem.value, problem.did_you_mean)
 
 
-def _document_of(path: str) -> Document:
+def _documents_of(path: str) -> list[tuple[str, Document, tuple[FieldNote, ...]]]:
+    """Return the tasks of a file, each with the file's path and what its header says."""
     try:
         text = Path(path).read_bytes()
     except OSError as error:
@@ -77,7 +146,8 @@ def _document_of(path: str) -> Document:
             remedy="Give the path of a task file; `yunhe run -- COMMAND` runs a command.",
         ) from error
     try:
-        return {"name": _slug(Path(path).stem), **read_yaml(text)}
+        tasks, notes = tasks_of_file(read_documents(text))
+        return [(path, {"name": _slug(Path(path).stem), **task}, notes) for task in tasks]
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error.problem}", remedy=error.remedy) from error
 
@@ -100,8 +170,6 @@ def overridden(document: Document, overrides: Overrides) -> Document:
             changed[name] = getattr(overrides, name)
     if overrides.retries is not None:
         changed["retries"] = overrides.retries
-    if overrides.envs:
-        changed["envs"] = {**_mapping(document.get("envs")), **_pairs(overrides.envs)}
     if overrides.secrets:
         named = document.get("secrets")
         already = cast("list[object]", named) if isinstance(named, list) else []
@@ -110,6 +178,7 @@ def overridden(document: Document, overrides: Overrides) -> Document:
         "cpus": overrides.cpus,
         "memory": overrides.memory,
         "pool": overrides.pool,
+        "infra": overrides.infra,
         "accelerators": _accelerators(document, overrides.gpus),
     }
     wanted = {field: value for field, value in resources.items() if value}
@@ -136,6 +205,19 @@ def _accelerators(document: Document, gpus: str) -> str:
     if not gpus.replace(".", "", 1).isdigit():
         return gpus
     kind = next(iter(_mapping(said)), "") if isinstance(said, dict) else str(said or "").partition(":")[0]
+    if not kind:
+        raise InvalidInputError(
+            "It is not said which kind of accelerator.",
+            remedy=f"Name it: --gpus A100:{gpus}. `yunhe pool show POOL` lists what a pool has.",
+            fields=(
+                FieldProblem(
+                    "--gpus",
+                    "says how many and not of which kind, and the file names no one kind",
+                    gpus,
+                    f"A100:{gpus}",
+                ),
+            ),
+        )
     return f"{kind}:{gpus}"
 
 
@@ -158,14 +240,20 @@ def _pairs(texts: Sequence[str]) -> Document:
 
 def check_sources(task: Task) -> None:
     """Refuse a task whose local directory or files are not there to be sent."""
+    problems = missing_sources(task)
+    if problems:
+        raise InvalidInputError("What the task sends is not here.", fields=tuple(problems))
+
+
+def missing_sources(task: Task) -> list[FieldProblem]:
+    """Return what a task would send and is not here, field by field."""
     problems: list[FieldProblem] = []
     if task.workdir is not None and not local(task.workdir).is_dir():
         problems.append(FieldProblem("workdir", "is not a directory here", task.workdir))
     for target, source in task.file_mounts.items():
         if not local(source).exists():
             problems.append(FieldProblem(f"file_mounts.{target}", "there is no such file here", source))
-    if problems:
-        raise InvalidInputError("What the task sends is not here.", fields=tuple(problems))
+    return problems
 
 
 def local(path: str) -> Path:

@@ -35,7 +35,12 @@ TASK_OPTIONS = (
         "affinity", _MANY, "Beside jobs of a group: GROUP or GROUP@node|pool|region; may be repeated."
     ),
     TaskOption("anti_affinity", _MANY, "Apart from jobs of a group, written the same; may be repeated."),
-    TaskOption("spread", _TEXT, "Members on several nodes, pools or regions: node, pool or region."),
+    TaskOption(
+        "spread", _TEXT, "At most one of its members, or of its groups' jobs, in each: node, pool or region."
+    ),
+    TaskOption(
+        "grace", _TEXT, "How long its programs have to save their work when it is stopped or times out: 30s."
+    ),
     TaskOption("duration", _TEXT, "How long it is expected to run at speed 1: 90m."),
     TaskOption("deadline", _TEXT, "When it must be done: 2h from now, or a time with its zone."),
     TaskOption("start_after", _TEXT, "When it may start: 30m from now, or a time with its zone."),

@@ -10,11 +10,15 @@ from yunhe.entrypoints.cli.terminal.screen import err, hints, spinner
 from yunhe.entrypoints.cli.views.jobs import ending
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.ids import JobId
+from yunhe.kernel.units import show_duration
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 from yunhe.trading.trades.model import CostReport
 
 INTERRUPTED = 130
+NOTHING_FITS = 3
+"""The exit code where no pool can take a task."""
+ASK_EVERY_S = 0.5
 COST_PATIENCE_S = 5.0
 
 
@@ -28,7 +32,7 @@ def follow(client: Client, job: Job, *, quiet: bool = False) -> Job:
                 sys.stdout.buffer.flush()
         return await_end(client, job.id)
     except KeyboardInterrupt:
-        _let_go([job])
+        _let_go(client, [job])
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -42,7 +46,7 @@ def follow_all(client: Client, jobs: Sequence[Job]) -> list[Job]:
             ):
                 ended.append(await_end(client, job.id))
     except KeyboardInterrupt:
-        _let_go(jobs[len(ended) :])
+        _let_go(client, jobs[len(ended) :])
         raise typer.Exit(INTERRUPTED) from None
     return ended
 
@@ -60,6 +64,28 @@ def _await_start(client: Client, job: Job) -> None:
                 return
 
 
+def give_up_after(client: Client, jobs: Sequence[Job], patience_s: float) -> None:
+    """Wait so long for every job to have a place; stop those that have none by then, and leave by ``NOTHING_FITS``."""
+    give_up = time.monotonic() + patience_s
+    waiting = [job.id for job in jobs]
+    with spinner(f"waiting {show_duration(patience_s)} at most for a place") as turning:
+        while waiting:
+            states = {job_id: client.job(job_id) for job_id in waiting}
+            waiting = [job_id for job_id, job in states.items() if job.state is JobState.PENDING]
+            if not waiting or time.monotonic() >= give_up:
+                break
+            turning.say(f"waiting: {states[waiting[0]].reason or states[waiting[0]].name}")
+            time.sleep(min(ASK_EVERY_S, max(0.0, give_up - time.monotonic())))
+        for job_id in waiting:
+            client.stop(job_id)
+    if not waiting:
+        return
+    for job_id in waiting:
+        err().print(f"✗ {job_id} had no place after {show_duration(patience_s)} and was stopped.")
+    err().print(hints({"why": f"yunhe explain {waiting[0]}"}))
+    raise typer.Exit(NOTHING_FITS)
+
+
 def await_end(client: Client, job_id: JobId) -> Job:
     """Return a job once it has ended."""
     job = client.job(job_id)
@@ -70,9 +96,10 @@ def await_end(client: Client, job_id: JobId) -> Job:
     return job
 
 
-def _let_go(jobs: Sequence[Job]) -> None:
+def _let_go(client: Client, jobs: Sequence[Job]) -> None:
     for job in jobs:
-        err().print(f"\nLeft running: {job.name}")
+        state = client.job(job.id).state
+        err().print(f"\n{job.name} ({job.id}) is left {'waiting' if state is JobState.PENDING else state}.")
         err().print(hints({"come back": f"yunhe logs -f {job.id}", "stop it": f"yunhe stop {job.id}"}))
 
 

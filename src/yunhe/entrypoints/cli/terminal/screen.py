@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -40,10 +41,27 @@ ProjectOption = Annotated[str, typer.Option("--project", "-p", help="Another pro
 LogLevelOption = Annotated[
     LogLevel, typer.Option(envvar="YUNHE_LOG_LEVEL", help="From which level on the server logs.")
 ]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where the platform's data lives; ~/.yunhe when not said."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def _job_names(incomplete: str) -> list[str]:
+    """Return jobs that the shell may complete to; what asks the platform is imported only when a key is pressed."""
+    from yunhe.entrypoints.cli.session.completing import job_names  # noqa: PLC0415 - as said above
+
+    return job_names(incomplete)
+
+
 JobArgument = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="A job's ID, the end of one, or the name of the newest so called."),
+    typer.Argument(
+        metavar="JOB",
+        help="A job's ID, the end of one, or the name of the newest so called.",
+        autocompletion=_job_names,
+    ),
 ]
 
 

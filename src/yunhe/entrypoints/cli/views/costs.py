@@ -20,7 +20,7 @@ def costs_table(report: CostReport, names: Mapping[str, str] = NO_NAMES) -> Fitt
         total = "total" if report.count == len(rows) else f"total of {report.count}"
         rows.append([total, "", "", "", "", "", *money])
     head = [report.by.upper(), "TIER", "CORE-h", "GiB-h", "IO", "NETWORK", "COST", "IF RESERVED"]
-    return table(head, rows, flexible=(0,))
+    return table(head, rows, flexible=(0,), expendable=(4, 5, 1, 3, 2, 7))
 
 
 def _row(line: CostLine, names: Mapping[str, str]) -> list[str]:

@@ -32,7 +32,7 @@ WELL = {JobState.STARTING, JobState.RUNNING, JobState.STOPPING, JobState.SUCCEED
 
 def jobs_table(jobs: Sequence[Job], *, now: float) -> FittingTable:
     """Return the list of jobs, newest first."""
-    notes = any(_note(job) for job in jobs)
+    notes = any(_note(job, now=now) for job in jobs)
     rows = [
         [
             job.id,
@@ -42,7 +42,7 @@ def jobs_table(jobs: Sequence[Job], *, now: float) -> FittingTable:
             local_time(job.submitted_at, now=now),
             span(ran_s(job, now=now)),
             amount(asked(job)),
-            *([_note(job)] if notes else []),
+            *([_note(job, now=now)] if notes else []),
         ]
         for job in jobs
     ]
@@ -52,9 +52,21 @@ def jobs_table(jobs: Sequence[Job], *, now: float) -> FittingTable:
     )
 
 
-def _note(job: Job) -> str:
+def _note(job: Job, *, now: float) -> str:
     """Return why a job waits or did not end well, in as many words as fit; ``explain`` and ``logs`` say more."""
+    if being_ended := being_ended_text(job, now=now):
+        return being_ended
     return "" if job.state in WELL and not is_lost(job) else job.reason
+
+
+def being_ended_text(job: Job, *, now: float) -> str:
+    """Return until when a job that was asked to end may save its work; empty for any other."""
+    if job.stop_by is None or now < job.stop_by - job.grace_s:
+        return ""
+    why = "stopping" if job.state is JobState.STOPPING else "its timeout is over"
+    if now >= job.stop_by:
+        return f"{why}: it is being forced to end"
+    return f"{why}: forced to end in {span(job.stop_by - now)}, at {local_time(job.stop_by, now=now)}"
 
 
 def is_lost(job: Job) -> bool:
@@ -170,7 +182,8 @@ def _situation(explanation: Explanation, *, now: float) -> str:
         nobody = "" if decision is None else _nobody(len(decision.rejected))
         return f"{job.name} waits {span(explanation.waiting_s)}: needs {wants}{nobody}"
     place = f" on {job.attempts[-1].pool_name}" if job.attempts else ""
-    why = f": {job.reason}" if job.reason else ""
+    said = "; ".join(filter(None, (job.reason, being_ended_text(job, now=now))))
+    why = f": {said}" if said else ""
     ran = ran_s(job, now=now)
     time = "" if ran is None else f" ({span(ran)})"
     resized = job.attempts and job.attempts[-1].resources not in [

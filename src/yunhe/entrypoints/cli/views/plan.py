@@ -226,11 +226,18 @@ def why_waiting(decision: Decision) -> RenderableType | None:
 
 
 def left_out(decision: Decision) -> list[RenderableType]:
-    """Return which terms decided nothing between several pools, as no pool says them; nothing where all are known."""
-    if not isinstance(decision, Placed) or not decision.omitted or len(_one_per_pool(decision)) < 2:
+    """Return what decided nothing: terms that none of several pools says, and facts that are too old."""
+    if not isinstance(decision, Placed):
         return []
-    words = f"left out, as no pool says it (yunhe pool set): {', '.join(decision.omitted)}"
-    return [Text(words, style="dim")]
+    pools = _one_per_pool(decision)
+    lines = [
+        f"not weighed of {one.pool_name}: {', '.join(f'{fact} ({age})' for fact, age in one.too_old.items())}"
+        for one in pools[:GLANCE]
+        if one.too_old
+    ]
+    if decision.omitted and len(pools) > 1:
+        lines.append(f"left out, as no pool says it (yunhe pool set): {', '.join(decision.omitted)}")
+    return [Text(line, style="dim") for line in lines]
 
 
 def plan_page(decision: Plan, pools: Pools, heading: str) -> RenderableType:

@@ -7,7 +7,7 @@ from yunhe.control.pools.model import Account, Catalogue, FactList, Pool
 from yunhe.entrypoints.cli.terminal.screen import amount, table
 from yunhe.entrypoints.cli.views.facts import facts_table
 from yunhe.entrypoints.cli.views.plan import where
-from yunhe.entrypoints.cli.views.pools import prices_table, standing, total, used
+from yunhe.entrypoints.cli.views.pools import prices_table, reserved, standing, total, used
 from yunhe.kernel.money import show_money
 from yunhe.trading.trades.model import PriceList
 
@@ -40,7 +40,9 @@ def _head(pool: Pool) -> list[Text]:
     told = {
         "engine": f"{pool.engine} {pool.engine_version}".strip(),
         "where": where(pool),
-        "has": f"{amount(total(pool))}, of which {amount(used(pool))} in use, on {len(pool.nodes)} node{'s' * (len(pool.nodes) != 1)}",
+        "has": f"{amount(total(pool))} on {len(pool.nodes)} node{'s' * (len(pool.nodes) != 1)}",
+        "reserved": f"{amount(reserved(pool))} held by jobs, used or not; the rest is free",
+        "used now": f"{amount(used(pool))} as measured, by jobs and by others",
         "limits": pool.limits,
         "projects": f"{pool.spec.only_project} alone" if pool.spec.only_project else pool.isolation,
     }
@@ -71,4 +73,4 @@ def _catalogue(catalogue: Catalogue) -> list[RenderableType]:
         ]
         for spec in catalogue.specs
     ]
-    return [Text(), table(["SIZE", "REGION", "EACH HAS", "COUNT", "OWNER ASKS/h"], rows, flexible=(0, 1))]
+    return [Text(), table(["SIZE", "REGION", "EACH HAS", "COUNT", "LIST PRICE/h"], rows, flexible=(0, 1))]

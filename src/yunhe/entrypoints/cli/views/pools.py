@@ -25,8 +25,13 @@ def total(pool: Pool) -> Resources:
 
 
 def used(pool: Pool) -> Resources:
-    """Return what is in use on a pool now, ours and others'."""
+    """Return what is used on a pool now, as measured, by us and by others."""
     return _sum([node.used for node in pool.nodes])
+
+
+def reserved(pool: Pool) -> Resources:
+    """Return what jobs hold on a pool, used or not: the rest is free for others."""
+    return _sum([node.reserved for node in pool.nodes])
 
 
 def _sum(amounts: list[Resources]) -> Resources:
@@ -40,24 +45,25 @@ def pools_table(pools: Sequence[Pool]) -> FittingTable:
     """Return the list of pools."""
     rows: list[list[str | Text]] = []
     for pool in pools:
-        has, busy = total(pool), used(pool)
+        has, busy, held = total(pool), used(pool), reserved(pool)
         rows.append(
             [
                 pool.spec.name,
                 pool.spec.kind,
                 where(pool),
                 standing(pool),
-                f"{busy.cpu_millis / 1000:.1f} of {show_cpu(has.cpu_millis)}",
-                f"{show_memory(busy.memory_mib)} of {show_memory(has.memory_mib)}",
+                f"{show_cpu(held.cpu_millis)} of {show_cpu(has.cpu_millis)}",
+                f"{show_memory(held.memory_mib)} of {show_memory(has.memory_mib)}",
+                f"{busy.cpu_millis / 1000:.1f} cores, {show_memory(busy.memory_mib)}",
                 pool.limits or "–",
                 pool.reason or "; ".join(pool.notices),
             ]
         )
     return table(
-        ["POOL", "KIND", "WHERE", "STATE", "CORES IN USE", "MEMORY IN USE", "LIMITS", "NOTE"],
+        ["POOL", "KIND", "WHERE", "STATE", "CORES RESERVED", "MEMORY RESERVED", "USED NOW", "LIMITS", "NOTE"],
         rows,
-        flexible=(0, 4, 5, 6, 7),
-        expendable=(6, 2, 5, 1, 7),
+        flexible=(0, 4, 5, 6, 7, 8),
+        expendable=(7, 2, 6, 5, 1, 8),
     )
 
 
@@ -95,8 +101,8 @@ def _branch(vertex: Vertex, below: dict[str, list[Vertex]], parent: Tree | None)
 def _amount(resource: Vertex) -> str:
     used, total = resource.used or 0, resource.total or 0
     if resource.unit == "MiB":
-        return f"{resource.name} {show_memory(used)} of {show_memory(total)}"
-    return f"{resource.name} {used / 1000:.1f} of {total / 1000:g}"
+        return f"{resource.name} {show_memory(used)} of {show_memory(total)} used"
+    return f"{resource.name} {used / 1000:.1f} of {total / 1000:g} used"
 
 
 def check_line(check: Check) -> Text:

@@ -439,7 +439,7 @@ class Step(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ...) -> None: ...
 
 class LaunchOrder(_message.Message):
-    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement")
+    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement", "grace_s")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +468,7 @@ class LaunchOrder(_message.Message):
     DISK_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CONFINEMENT_FIELD_NUMBER: _ClassVar[int]
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
     allocation_id: str
     token: int
     project_id: str
@@ -482,7 +483,8 @@ class LaunchOrder(_message.Message):
     disk_limit_bytes: int
     outputs: _containers.RepeatedScalarFieldContainer[str]
     confinement: Confinement
-    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ...) -> None: ...
+    grace_s: float
+    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ..., grace_s: _Optional[float] = ...) -> None: ...
 
 class Confinement(_message.Message):
     __slots__ = ("network", "egress", "privileged")

@@ -75,6 +75,7 @@ class PodSpec(ApiObject, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int = 30
 
 
 class Terminated(ApiObject, frozen=True):

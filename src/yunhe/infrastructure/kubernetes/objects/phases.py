@@ -8,7 +8,7 @@ from yunhe.infrastructure.contract.model import Ending, Meters, Observed, Phase
 from yunhe.infrastructure.kubernetes.api.answers import decode
 from yunhe.infrastructure.kubernetes.api.shapes import ContainerStatus, Pod, PodStatus, Record, Terminated
 from yunhe.infrastructure.kubernetes.objects import names
-from yunhe.infrastructure.kubernetes.objects.pods import GRACE_S, RecordState
+from yunhe.infrastructure.kubernetes.objects.pods import RecordState
 from yunhe.infrastructure.kubernetes.objects.quantities import mib, millis
 from yunhe.infrastructure.kubernetes.objects.wrapper import TIMED_OUT, read_note
 from yunhe.infrastructure.kubernetes.target import ClusterSettings
@@ -19,8 +19,8 @@ from yunhe.kernel.resources import Accelerators, Resources
 UNMADE_AFTER_S = 60.0
 """A record this old without a pod: whoever claimed it went away before making one."""
 
-SETTLED_AFTER_S = GRACE_S + 5.0
-"""A node says why it ended a pod only when all of it has ended, and the keeper may take the whole grace."""
+SETTLED_AFTER_S = 5.0
+"""After the grace. A node says why it ended a pod only when all of it has ended, and the keeper may take the whole grace."""
 
 _SIGNALLED = (137, 143)
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -95,7 +95,8 @@ def unsettled_s(record: Record, pod: Pod, now: float) -> float:
     ours = state_of(record) is not RecordState.CLAIMED or pod.metadata.deletion_timestamp is not None
     if explained or ours:
         return 0.0
-    return max(0.0, (epoch(ended.finished_at) or now) + SETTLED_AFTER_S - now)
+    settled_after_s = pod.spec.termination_grace_period_seconds + SETTLED_AFTER_S
+    return max(0.0, (epoch(ended.finished_at) or now) + settled_after_s - now)
 
 
 def state_of(record: Record) -> RecordState:

@@ -17,8 +17,8 @@ from yunhe.kernel.errors import FieldProblem, InvalidInputError, TooLargeError, 
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
 
-GRACE_S = 30
-"""What a pod has between the polite signal and the end of it, unless a stop says less."""
+KEPT_AFTER_GRACE_S = 30
+"""How much longer than its task a keeper outlives the polite signal: the files are fetched in it."""
 SCRIPTS_LIMIT_BYTES = 900_000
 """A ConfigMap holds a MiB, and its names and annotations are part of it."""
 TERMINATION_NOTE = "/dev/termination-log"
@@ -161,7 +161,7 @@ def pod_body(
         "serviceAccountName": names.SERVICE_ACCOUNT,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_S,
+        "terminationGracePeriodSeconds": _grace_s(order) + (KEPT_AFTER_GRACE_S if order.outputs else 0),
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(order, record, settings, brought)],
         "volumes": [
@@ -251,6 +251,7 @@ def _container(order: LaunchOrder, record: Key, settings: ClusterSettings, broug
             [step.name for step in order.steps],
             unpack=brought.paths,
             timeout_s=_timeout_s(order) if order.outputs else 0,
+            grace_s=_grace_s(order),
         ),
         "workingDir": names.WORK_FOLDER,
         "env": _environment(order, record),
@@ -282,6 +283,11 @@ def _timeout_s(order: LaunchOrder) -> int:
     return max(1, math.ceil(order.timeout_s)) if order.timeout_s is not None else 0
 
 
+def _grace_s(order: LaunchOrder) -> int:
+    """Return the grace in the whole seconds that a cluster counts in, at least the one that it may be told of."""
+    return max(1, math.ceil(order.grace_s))
+
+
 def _environment(order: LaunchOrder, record: Key) -> list[Body]:
     """Return the variables that every engine gives a task; where there is an image, its own stand unless they are ours."""
     plain = {"LANG": "C.UTF-8", "SHELL": "/bin/sh"} if not order.image else {}
@@ -291,6 +297,7 @@ def _environment(order: LaunchOrder, record: Key) -> list[Body]:
         "YUNHE_PROJECT_ID": order.project_id,
         "YUNHE_CPU_MILLIS": str(order.resources.cpu_millis),
         "YUNHE_MEMORY_MIB": str(order.resources.memory_mib),
+        "YUNHE_GRACE_S": f"{order.grace_s:g}",
     }
     variables: dict[str, Body] = {name: {"value": unexpanded(value)} for name, value in told.items()}
     for name in order.secrets:

@@ -14,23 +14,56 @@ MARK = b"\x1e"
 # it ended; but a step that then ends well has not done what the steps after it would have. What the record separator
 # divides in the note is the step from the reason why no step is to blame; "before step 1" is step 0 in the log. A wait that
 # a signal cut short is repeated: the shell may have taken note of the end by itself, and still knows how it was.
+# "rest" signals what else lives here (0: only looks): all in the container, or in our group where we are not process 1;
+# but neither ourselves nor our timers ("aside"), nor commands from outside (parent 0). The polite signal spares what reads
+# a pipe and does not handle it (the fourth digit of SigCgt): it ends with whoever writes to it. When the shell of a step
+# has died of the signal, the programs that it started have the rest of the grace. They are taken in the order of their
+# numbers: a shell must not see its child end and go on before it is asked itself.
 WRAPPER = r"""
-id=$1; steps=$2; note=$3; limit=$4; files=$5; count=$6; shift 6
+id=$1; steps=$2; note=$3; limit=$4; files=$5; grace=$6; count=$7; shift 7
 exec 2>/dev/null; umask 077
-trap 'trap "" TERM; kill -TERM 0; stopped=1' TERM
-stopped=; n=0; shell=/bin/sh
+stopped=; n=0; shell=/bin/sh; aside=; d=[0-9]
+IFS= read -r line < /proc/self/stat
+self=${line%% *}; line=${line##*) }; line=${line#* }; line=${line#* }; group=${line%% *}
+rest() {
+  what=$1; found=1
+  for at in /proc/$d /proc/$d$d /proc/$d$d$d /proc/$d$d$d$d /proc/$d$d$d$d$d /proc/$d$d$d$d$d$d /proc/$d$d$d$d$d$d$d; do
+    pid=${at#/proc/}
+    IFS= read -r line < "$at/stat" || continue
+    set -- ${line##*) }
+    case $1 in Z|X) continue ;; esac
+    case " $self $aside " in *" $pid "*) continue ;; esac
+    case " 0 $aside " in *" $2 "*) continue ;; esac
+    [ "$self" -eq 1 ] || [ "$3" -eq "$group" ] || continue
+    found=0
+    if [ "$what" = TERM ] && [ -p "$at/fd/0" ]; then
+      caught=
+      while read -r key value; do [ "$key" != SigCgt: ] || caught=$value; done < "$at/status"
+      case $caught in *[4567cdef]???) ;; *) continue ;; esac
+    fi
+    kill -"$what" "$pid"
+  done
+  return "$found"
+}
+ask() {
+  trap '' TERM; stopped=1; rest TERM
+  (
+    IFS= read -r line < /proc/self/stat
+    sleep "$grace"; aside="$aside ${line%% *}"; rest KILL
+  ) > /dev/null &
+  aside="$aside $!"
+}
+trap ask TERM
 [ ! -x /bin/bash ] || shell=/bin/bash
 give_up() { printf '%s\n' "$1"; printf '\036%s' "$1" > "$note"; exit 125; }
 if [ "$limit" -gt 0 ]; then
-  read -r self rest < /proc/self/stat
   (
     trap '' TERM
     sleep "$limit" || exit
     printf '\036timed-out' >> "$note"
     kill -TERM "$self"
-    sleep 30
-    kill -KILL 0
   ) > /dev/null &
+  aside=$!
 fi
 [ "$count" -eq 0 ] || printf '\036%s 0\036\n' "$id"
 while [ "$n" -lt "$count" ]; do
@@ -55,6 +88,7 @@ for name in "$@"; do
   wait "$child"; code=$?
   while kill -0 "$child"; do wait "$child"; code=$?; done
   [ -z "$stopped" ] || { wait "$child"; last=$?; [ "$last" -eq 127 ] || code=$last; }
+  [ -z "$stopped" ] || while rest 0; do sleep 0.1 || sleep 1; done
   [ "$code" -eq 0 ] || exit "$code"
   [ -z "$stopped" ] || [ "$n" -eq "$#" ] || exit 143
 done
@@ -95,6 +129,7 @@ def command(
     *,
     unpack: Sequence[str] = (),
     timeout_s: int = 0,
+    grace_s: int = 10,
 ) -> list[str]:
     """Return the container's command; archives are unpacked at the paths of *unpack* before the first step."""
     return [
@@ -107,6 +142,7 @@ def command(
         folders.note,
         str(timeout_s),
         folders.files,
+        str(grace_s),
         str(len(unpack)),
         *map(unexpanded, unpack),
         *map(unexpanded, names),

@@ -22,7 +22,7 @@ from typing import Any, Callable
 from yunhe.agent.files.archives import unpack_job
 from yunhe.agent.limits.ungrouped import Ungrouped
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.environment import DEFAULT_GRACE_S, environment_of
 from yunhe.agent.runs.processes import identify, is_alive
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START, Wrapper
 from yunhe.infrastructure.ray.node.report import Reporter, write_report
@@ -33,8 +33,6 @@ ARCHIVE = "yunhe-upload.tar.gz"
 KEY = "YUNHE_SECRETS_KEY"
 LOST = 70
 """What this process exits with when its wrapper was killed: nobody can say how the task ended."""
-GRACE_S = 10.0
-"""For a stop that left no mark, such as one from Ray's own dashboard."""
 KEPT_S = 7 * 86_400.0
 """How long the directory of an allocation that nobody released is kept after its end."""
 
@@ -82,6 +80,7 @@ class Runner:
         self._order = order
         self._run = run
         self._signals = signals
+        self._grace_s = float(order.get("grace_s", DEFAULT_GRACE_S))
         self._wrapper = identify(0)
         self._stopped_at: float | None = None
         self._asking: subprocess.Popen[bytes] | None = None
@@ -160,6 +159,7 @@ class Runner:
             "steps": [step["name"] for step in self._order["steps"]],
             "environment": environment,
             "timeout_s": self._order["timeout_s"],
+            "grace_s": self._grace_s,
             "log_limit_bytes": self._order["log_limit_bytes"],
             "disk_limit_bytes": self._order["disk_limit_bytes"],
             "runtime": {"name": "process"},
@@ -237,7 +237,8 @@ class Runner:
             self._answered = True
         elif self._asking.poll() is not None or time.monotonic() > stopped_at + _ANSWER_WITHIN_S:
             if not self._answered:
-                self._shorten(GRACE_S, stopped_at)
+                # A stop that left no mark, such as one from Ray's own dashboard.
+                self._shorten(self._grace_s, stopped_at)
             if self._asking.poll() is not None:
                 self._asking = None
 

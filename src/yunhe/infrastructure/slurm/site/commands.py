@@ -9,6 +9,7 @@ from typing import Any, Callable
 from yunhe.agent.failpoints import reach
 from yunhe.agent.protocol.refusals import CONFLICT, INVALID, UNSUPPORTED, Refusal, refusal_of
 from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.environment import DEFAULT_GRACE_S
 from yunhe.infrastructure.slurm.site import submission, usage
 from yunhe.infrastructure.slurm.site.answers import PREFIX
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
@@ -115,7 +116,7 @@ class Commands:
             self._ledger.own(run, token=token, **({} if claimed else {"stopped": True}))
             if not claimed or seen["phase"] not in LIVE:
                 return
-            wish = {"grace_s": body.get("grace_s", 10.0), "token": token, "at": time.time()}
+            wish = {"grace_s": body.get("grace_s", DEFAULT_GRACE_S), "token": token, "at": time.time()}
             run.write_record("stop", wish)
             reach("after-stop-record")
             if run.create_record("start", {"abandoned": True}):

@@ -17,10 +17,10 @@ from typing import Any
 
 from yunhe.agent.limits.ungrouped import Ungrouped
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runs.environment import environment_of
+from yunhe.agent.runs.environment import DEFAULT_GRACE_S, environment_of
 from yunhe.agent.runs.meters import Meter, UsageSample, read_io, read_use
-from yunhe.agent.runs.processes import signal_all
-from yunhe.agent.runtimes.wrapper import Wrapper, clock_ms
+from yunhe.agent.runs.processes import ancestors_first, signal_all
+from yunhe.agent.runtimes.wrapper import BY_ITSELF, Wrapper, clock_ms
 from yunhe.infrastructure.slurm.site.sealing import KEY, join_secrets
 
 SAMPLE_EVERY_S = 1.0
@@ -46,6 +46,19 @@ class JobWrapper(Wrapper):
     def __init__(self, order: dict[str, Any]) -> None:
         super().__init__(order)
         self._group = JobGroup(self._run.id, os.getpid())
+        self._by_slurm = False
+
+    def _heed_term(self) -> None:
+        """Obey the platform; where it has no wish, it is Slurm that ends the job, and says why."""
+        if self._run.record("stop") is None:
+            self._by_slurm = True
+            self._begin_end(BY_ITSELF, self._grace_s)
+        self._obey_stop()
+
+    def _ask(self) -> None:
+        """Ask, unless Slurm ends the job: then the overseer asks, and Slurm itself."""
+        if not self._by_slurm:
+            super()._ask()
 
 
 def run_job(path: str) -> int:
@@ -120,6 +133,7 @@ class Overseer:
             "steps": claim["steps"],
             "environment": task_environment(self._run, claim, secrets),
             "timeout_s": claim.get("timeout_s"),
+            "grace_s": claim.get("grace_s", DEFAULT_GRACE_S),
             "log_limit_bytes": claim["log_limit_bytes"],
             "disk_limit_bytes": claim.get("disk_limit_bytes"),
         }
@@ -146,7 +160,8 @@ class Overseer:
         self._obey_stop()
         if signal.SIGTERM in numbers and not self._obeyed:
             self._interrupted = True
-            signal_all(self._group.processes(), signal.SIGTERM)
+            os.kill(self._pid, signal.SIGTERM)
+            signal_all(ancestors_first(set(self._group.processes())), signal.SIGTERM)
 
     def _obey_stop(self) -> None:
         """Have the wrapper read the platform's wish to end it, once there is one."""

@@ -92,7 +92,7 @@ def _time(order: dict[str, Any], settings: SiteSettings, partition: Partition) -
     limit_s = order.get("timeout_s")
     if limit_s is None:
         return str(math.ceil(settings.time_limit_s / 60)) if settings.time_limit_s else ""
-    limit = math.ceil((limit_s + LEEWAY_S) / 60)
+    limit = math.ceil((limit_s + order.get("grace_s", 0.0) + LEEWAY_S) / 60)
     return str(limit if partition.limit_minutes is None else min(limit, partition.limit_minutes))
 
 

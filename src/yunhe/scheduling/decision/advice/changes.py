@@ -5,7 +5,7 @@ said of a number is what is asked with: it is rounded to how it is shown, toward
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,6 +21,8 @@ from yunhe.scheduling.decision.filter.rules import (
     RuleInput,
     at_odds,
     broken_rules,
+    crowded,
+    is_within,
     lacking,
     ready_after_s,
     total_cost,
@@ -34,6 +36,7 @@ from yunhe.scheduling.decision.model import (
     Policy,
     Rule,
     ScoreTerm,
+    demand_for,
 )
 from yunhe.scheduling.decision.options import Option
 from yunhe.scheduling.decision.score.terms import term
@@ -93,9 +96,10 @@ def rule_changes(here: PoolAttempt) -> Recipe | None:
     """Return what to give up so that the rules of the pool are kept; None where that is not the asker's to give."""
     if here.pool not in here.option.refusals:
         return AS_IT_IS
+    alternative = here.demand.alternatives[here.alternative]
     question = RuleInput(
-        here.demand,
-        here.demand.alternatives[here.alternative],
+        demand_for(here.demand, alternative),
+        alternative,
         here.facts,
         here.pool,
         here.cycle.snapshot,
@@ -113,7 +117,9 @@ def _allow(question: RuleInput, alternative: int, rule: Rule) -> Change | None:
     region = "" if facts.place is None else facts.place.region
     level = None if facts.place is None else facts.place.level
     if rule == Rule.NAMED:
-        return Change(rule, 0.3, f"allow pool {facts.name}", _naming(alternative, facts.name), "")
+        named = facts.name in (question.alternative.pools or (facts.name,))
+        words = "allow any infra" if named else f"allow pool {facts.name}"
+        return Change(rule, 0.3, words, _naming(alternative, question), "")
     if rule == Rule.TOLERATED:
         return tolerate(demand, facts.taints)
     if rule == Rule.LEVEL:
@@ -128,14 +134,16 @@ def _allow(question: RuleInput, alternative: int, rule: Rule) -> Change | None:
     if rule == Rule.RESIDENT:
         return allow_regions(demand, [region])
     if rule == Rule.TOGETHER:
-        return let_be(at_odds(question))
+        return let_be(at_odds(question), [group for group, _ in crowded(question)])
     return None
 
 
-def _naming(alternative: int, pool: str) -> Callable[[Demand], Demand]:
+def _naming(alternative: int, question: RuleInput) -> Callable[[Demand], Demand]:
     def apply(demand: Demand) -> Demand:
-        one = demand.alternatives[alternative]
-        named = msgspec.structs.replace(one, pools=(*one.pools, pool))
+        one, pool = demand.alternatives[alternative], question.pool
+        pools = (*one.pools, pool.name) if one.pools and pool.name not in one.pools else one.pools
+        infra = one.infra if not one.infra or is_within(pool, one.infra) else ""
+        named = msgspec.structs.replace(one, pools=pools, infra=infra)
         return with_alternative(demand, alternative, named)
 
     return apply
@@ -167,17 +175,16 @@ def allow_regions(demand: Demand, regions: list[str]) -> Change:
     return Change(Rule.RESIDENT, 0.9, words, changing(residency=(*demand.residency, *new)))
 
 
-def let_be(affinities: list[Affinity]) -> Change:
-    """Say which groups not to go by."""
-    words = " and ".join(
-        f"allow it {'beside' if one.apart else 'away from'} {one.group}" for one in affinities
-    )
+def let_be(affinities: list[Affinity], crowds: Sequence[str] = ()) -> Change:
+    """Say which groups not to go by, and of which to allow more in one place (*crowds*)."""
+    words = [f"allow it {'beside' if one.apart else 'away from'} {one.group}" for one in affinities]
+    words += [f"allow more of {group} together" for group in crowds]
 
     def apply(demand: Demand) -> Demand:
         kept = tuple([one for one in demand.affinity if one not in affinities])
-        return msgspec.structs.replace(demand, affinity=kept)
+        return msgspec.structs.replace(demand, affinity=kept, spread=None if crowds else demand.spread)
 
-    return Change(Rule.TOGETHER, 0.7, words, apply, parts=len(affinities))
+    return Change(Rule.TOGETHER, 0.7, " and ".join(words), apply, parts=len(words))
 
 
 # --- what kinds of node ask for
@@ -197,9 +204,21 @@ def _class_changes(demand: Demand, node_class: NodeClass) -> Iterator[Change]:
         yield tolerate(demand, node_class.taints)
     missing = unlabelled(demand, node_class)
     if missing:
-        where = tuple([wanted for wanted in demand.where if wanted not in missing])
         words = f"do without {' and '.join(missing)}"
-        yield Change(Rule.LABELLED, 0.5, words, changing(where=where), parts=len(missing))
+        yield Change(Rule.LABELLED, 0.5, words, _without_labels(missing), parts=len(missing))
+
+
+def _without_labels(missing: list[str]) -> Callable[[Demand], Demand]:
+    def kept(where: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([wanted for wanted in where if wanted not in missing])
+
+    def apply(demand: Demand) -> Demand:
+        alternatives = tuple(
+            [msgspec.structs.replace(one, where=kept(one.where)) for one in demand.alternatives]
+        )
+        return msgspec.structs.replace(demand, where=kept(demand.where), alternatives=alternatives)
+
+    return apply
 
 
 # --- limits

@@ -18,8 +18,8 @@ from yunhe.scheduling.decision.advice.changes import (
     let_be,
     with_alternative,
 )
-from yunhe.scheduling.decision.filter.rules import BoolArray, Groups
-from yunhe.scheduling.decision.model import Demand, Domain, spreads_of
+from yunhe.scheduling.decision.filter.rules import NO_ROWS, BoolArray, Groups
+from yunhe.scheduling.decision.model import Demand, Domain, demand_for, group_spread, spreads_of
 from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.decision.nodes.kernels import IntArray
 from yunhe.scheduling.decision.options import devices_asked
@@ -49,7 +49,8 @@ def node_changes(here: PoolAttempt) -> Iterator[Recipe]:
 
 def kinds_of_node(here: PoolAttempt, rows: IntArray) -> Iterator[tuple[Recipe, IntArray]]:
     """Yield the nodes that a demand may not use for the same reasons, and what it would have to give up for them."""
-    snapshot, demand = here.cycle.snapshot, here.demand
+    snapshot = here.cycle.snapshot
+    demand = demand_for(here.demand, here.demand.alternatives[here.alternative])
     for given_up, beside in _by_groups(demand, here.cycle.groups, rows):
         codes = snapshot.node_class[beside]
         for code in np.unique(codes)[:MOST_CLASSES].tolist():
@@ -60,11 +61,17 @@ def _by_groups(demand: Demand, groups: Groups, rows: IntArray) -> Iterator[tuple
     wanted = [one for one in demand.affinity if one.over is Domain.NODE]
     broken = np.zeros(rows.size, dtype=np.int64)
     for bit, one in enumerate(wanted):
-        runs = np.isin(rows, groups.get(one.group, np.zeros(0, dtype=np.int64)))
+        runs = np.isin(rows, groups.get(one.group, NO_ROWS))
         broken += (runs == one.apart).astype(np.int64) << bit
+    spread = group_spread(demand)
+    own = demand.groups if spread is not None and spread.over is Domain.NODE else ()
+    for bit, group in enumerate(own, len(wanted)):
+        members = (rows[:, None] == groups.get(group, NO_ROWS)).sum(axis=1)
+        broken += (members >= (1 if spread is None else spread.at_most)).astype(np.int64) << bit
     for code in np.unique(broken).tolist():
         at_odds = [one for bit, one in enumerate(wanted) if code >> bit & 1]
-        yield ((let_be(at_odds),) if at_odds else AS_IT_IS), rows[broken == code]
+        crowds = [group for bit, group in enumerate(own, len(wanted)) if code >> bit & 1]
+        yield ((let_be(at_odds, crowds),) if code else AS_IT_IS), rows[broken == code]
 
 
 # --- less of an amount
@@ -164,7 +171,7 @@ def _asking(
 
 
 def _amount(column: int, free: int) -> str:
-    text = f"{show_cpu(free)} cores" if column == 0 else show_memory(free)
+    text = f"{show_cpu(free)} core{'s' * (free != 1000)}" if column == 0 else show_memory(free)
     return text + ("", " of memory", " of disk")[column]
 
 

@@ -1,6 +1,7 @@
 """Why not: what refuses a demand in a pool or on a node."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,23 +14,60 @@ from yunhe.scheduling.decision.filter.rules import (
 )
 from yunhe.scheduling.decision.model import (
     Demand,
+    Domain,
+    Policy,
     Rejection,
     Rule,
+    demand_for,
+    group_spread,
 )
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.nodes import kernels
 from yunhe.scheduling.decision.nodes.kernels import IntArray
 from yunhe.scheduling.decision.options import Option
 
+FACTS_OF_RULE: Mapping[Rule, tuple[str, ...]] = {
+    Rule.RESIDENT: ("place",),
+    Rule.LEVEL: ("place",),
+    Rule.LABELLED: ("labels",),
+    Rule.RELIABLE: ("reliability",),
+    Rule.REACHABLE: ("place",),
+    Rule.TIMELY: ("speed",),
+}
+"""The facts of a pool that a rule goes by."""
+FACTS_OF_POLICY: Mapping[Policy, tuple[str, ...]] = {
+    Policy.NEAREST: ("place",),
+    Policy.LOWEST_LATENCY: ("place",),
+    Policy.FASTEST: ("speed",),
+    Policy.GREENEST: ("watts_idle", "watts_full", "carbon"),
+}
+"""The facts without which the term that a policy is named after is unknown."""
+
 
 def refusal_in(cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int) -> NetworkRefusal:
-    """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so."""
+    """Return why *pool* does not take *demand*, when it does not: the first rule, limit or shortage that says so.
+
+    What it goes by may be unknown because it is too old; then that is said, too.
+    """
+    refusal = _first_refusal(cycle, demand, option, alternative, pool)
+    old = cycle.snapshot.pools[pool].too_old
+    goes_by = FACTS_OF_RULE.get(refusal.rule, ())
+    if refusal.rule is Rule.KNOWN:
+        goes_by = FACTS_OF_POLICY.get(demand.policy, ())
+    notes = [f"its {fact} was {old[fact]}" for fact in goes_by if fact in old]
+    return refusal._replace(detail="; ".join([refusal.detail, *notes])) if notes else refusal
+
+
+def _first_refusal(
+    cycle: Cycle, demand: Demand, option: Option, alternative: int, pool: int
+) -> NetworkRefusal:
     if pool in option.refusals:
         return option.refusals[pool]
     for limit in option.limits:
         if limit.broken[pool]:
             return NetworkRefusal(limit.rule, limit.say(pool))
-    return _shortage(cycle, demand, option, demand.alternatives[alternative].resources, pool)
+    one = demand.alternatives[alternative]
+    return _shortage(cycle, demand_for(demand, one), option, one.resources, pool)
 
 
 def _shortage(
@@ -92,7 +130,8 @@ def short_of(cycle: Cycle, ask: Resources, row: int) -> list[str]:
     cpu, memory, disk, _ = (int(value) for value in cycle.room.free[row])
     short: list[str] = []
     if cpu < ask.cpu_millis:
-        short.append(f"{show_cpu(ask.cpu_millis)} cores asked, {show_cpu(max(cpu, 0))} free")
+        cores = f"core{'s' * (ask.cpu_millis != 1000)}"
+        short.append(f"{show_cpu(ask.cpu_millis)} {cores} asked, {show_cpu(max(cpu, 0))} free")
     if memory < ask.memory_mib:
         short.append(f"{show_memory(ask.memory_mib)} asked, {show_memory(max(memory, 0))} free")
     if disk < ask.disk_mib:
@@ -129,8 +168,13 @@ def _node_refusal(cycle: Cycle, demand: Demand, option: Option, row: int) -> Net
         names = ", ".join(node.rpartition("/")[2] for node in demand.nodes)
         return NetworkRefusal(Rule.NAMED, f"only node {names} asked for, which does not take work now")
     if option.ask.node_ok.size and not option.ask.node_ok[row]:
-        groups = ", ".join(affinity.group for affinity in demand.affinity)
-        return NetworkRefusal(Rule.TOGETHER, f"what runs here does not agree with {groups}")
+        spread = group_spread(demand)
+        names = [affinity.group for affinity in demand.affinity if affinity.over is Domain.NODE]
+        if not names and spread is not None:
+            names = list(demand.groups)
+            detail = f"as many of {', '.join(names)} run here as asked for: {spread.at_most}"
+            return NetworkRefusal(Rule.TOGETHER, detail)
+        return NetworkRefusal(Rule.TOGETHER, f"what runs here does not agree with {', '.join(names)}")
     return None
 
 
@@ -145,7 +189,7 @@ def why_not(demand: Demand, cycle: Cycle, node_id: NodeId) -> Rejection | None:
         if option.order[pool] == np.inf:
             refusals.append(refusal_in(cycle, demand, option, index, pool))
             continue
-        refusal = _node_refusal(cycle, demand, option, row)
+        refusal = _node_refusal(cycle, demand_for(demand, alternative), option, row)
         if refusal is None and _fits(cycle, option, row):
             return None
         short = ", ".join(short_of(cycle, alternative.resources, row)) or "no device has enough left"
@@ -163,7 +207,8 @@ def count_refusals(demand: Demand, cycle: Cycle) -> dict[str, dict[str, int]]:
             continue
         tally: Counter[Rule] = Counter()
         for code, number in zip(*np.unique(cycle.snapshot.node_class[rows], return_counts=True), strict=True):
-            refusal = class_refusal(demand, cycle.snapshot.classes[int(code)])
+            first = demand_for(demand, demand.alternatives[0])
+            refusal = class_refusal(first, cycle.snapshot.classes[int(code)])
             if refusal is not None:
                 tally[refusal.rule] += int(number)
         allowed = rows[_allowed(cycle, option, rows)]

@@ -7,6 +7,7 @@ term refuses a pool of which that is unknown: it cannot be said to be the fastes
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from yunhe.scheduling.decision.model import (
     Policy,
     Rule,
     ScoreTerm,
+    group_spread,
 )
 from yunhe.scheduling.decision.network.moving import NetworkRefusal
 from yunhe.scheduling.decision.network.routes import in_zone
@@ -34,6 +36,8 @@ from yunhe.scheduling.perception.snapshot import NodeClass, Snapshot
 
 BoolArray = NDArray[np.bool_]
 Groups = Mapping[str, IntArray]
+"""Group → the row of the node of each member."""
+NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
 
 
 class RuleInput(NamedTuple):
@@ -52,10 +56,38 @@ def _accepting(question: RuleInput) -> str | None:
 
 
 def _named(question: RuleInput) -> str | None:
-    wanted = question.alternative.pools
-    if not wanted or question.pool.name in wanted:
-        return None
-    return f"only {', '.join(wanted)} asked for"
+    wanted, infra = question.alternative.pools, question.alternative.infra
+    if wanted and question.pool.name not in wanted:
+        return f"only {', '.join(wanted)} asked for"
+    if infra and not is_within(question.pool, infra):
+        return f"is {_whereabouts(question.pool)}, only {infra} asked for (infra)"
+    return None
+
+
+OWN_MACHINES = ("ssh", "local")
+"""Kinds of pool that ``ssh`` means: machines of one's own."""
+BY_NAME = ("kubernetes", "slurm", "ssh", "ray")
+"""Kinds of pool whose second word is the name of one; elsewhere it is a region."""
+
+
+def is_within(pool: PoolFacts, infra: str) -> bool:
+    """Return whether a pool is of the kind, or labelled with the cloud, and in the region that *infra* names."""
+    cloud, _, place = infra.partition("/")
+    cloud = cloud.lower()
+    kinds = OWN_MACHINES if cloud == "ssh" else (cloud,)
+    if cloud != "*" and pool.kind not in kinds and pool.labels.get("cloud", "").lower() != cloud:
+        return False
+    names = (
+        (pool.name, pool.labels.get("context", ""))
+        if cloud in BY_NAME
+        else (_region(pool), pool.labels.get("region", ""))
+    )
+    return not place or any(fnmatchcase(name, place) for name in names if name)
+
+
+def _whereabouts(pool: PoolFacts) -> str:
+    kind = pool.labels.get("cloud") or pool.kind or "of an unknown kind"
+    return f"{kind} in {_region(pool)}" if _region(pool) else kind
 
 
 def _fresh(question: RuleInput) -> str | None:
@@ -99,7 +131,30 @@ def _together(question: RuleInput) -> str | None:
     for affinity in at_odds(question):
         where = "this pool" if affinity.over is Domain.POOL else "this region"
         return f"{affinity.group} {'runs' if affinity.apart else 'does not run'} in {where}"
+    for group, count in crowded(question):
+        spread = group_spread(question.demand)
+        most = 0 if spread is None else spread.at_most
+        where = "this pool" if spread is not None and spread.over is Domain.POOL else "this region"
+        return f"{count} of {group} run{'s' * (count == 1)} in {where}, at most {most} asked for"
     return None
+
+
+def crowded(question: RuleInput) -> list[tuple[str, int]]:
+    """Return the demand's groups that have as many members in the pool, or its region, as its spread allows."""
+    spread = group_spread(question.demand)
+    if spread is None or spread.over is Domain.NODE:
+        return []
+    counts = [(group, _members_in(question, group, spread.over)) for group in question.demand.groups]
+    return [(group, count) for group, count in counts if count >= spread.at_most]
+
+
+def _members_in(question: RuleInput, group: str, over: Domain) -> int:
+    pools = question.snapshot.node_pool[question.groups.get(group, NO_ROWS)]
+    if over is Domain.POOL:
+        return int(np.count_nonzero(pools == question.row))
+    facts = question.snapshot.pools
+    own = _region(question.pool) or question.pool.name
+    return sum((_region(facts[pool]) or facts[pool].name) == own for pool in pools.tolist())
 
 
 def at_odds(question: RuleInput) -> list[Affinity]:
@@ -174,7 +229,7 @@ def class_refusal(demand: Demand, node_class: NodeClass) -> NetworkRefusal | Non
         return NetworkRefusal(Rule.TOLERATED, taint)
     for wanted in unlabelled(demand, node_class):
         key = _label(wanted)[0]
-        has = dict(node_class.labels).get(key, "unset")
+        has = _value(dict(node_class.labels), key) or "unset"
         return NetworkRefusal(Rule.LABELLED, f"has {key}={has}, {wanted} asked for")
     return None
 
@@ -186,8 +241,16 @@ def unlabelled(demand: Demand, node_class: NodeClass) -> list[str]:
         wanted
         for wanted in demand.where
         for key, differs, value in [_label(wanted)]
-        if (labels.get(key) == value) == (differs == "!=")
+        if (_value(labels, key) == value) == (differs == "!=")
     ]
+
+
+WELL_KNOWN = {"zone": "topology.kubernetes.io/zone", "instance_type": "node.kubernetes.io/instance-type"}
+"""Labels that a cluster's nodes carry under another name."""
+
+
+def _value(labels: Mapping[str, str], key: str) -> str | None:
+    return labels.get(key, labels.get(WELL_KNOWN.get(key, key)))
 
 
 def _label(wanted: str) -> tuple[str, str, str]:
@@ -202,7 +265,9 @@ def classes_ok(demand: Demand, snapshot: Snapshot) -> ByteArray:
 def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
     """Return, node by node, whether it was asked for and what runs there allows *demand*; empty where any node would do."""
     wanted = [affinity for affinity in demand.affinity if affinity.over is Domain.NODE]
-    if not wanted and not demand.nodes:
+    spread = group_spread(demand)
+    most = spread.at_most if spread is not None and spread.over is Domain.NODE else None
+    if not wanted and not demand.nodes and most is None:
         return np.zeros(0, dtype=np.uint8)
     ok = np.full(len(snapshot.node_ids), not demand.nodes, dtype=np.uint8)
     ok[[snapshot.row_of_node[node] for node in demand.nodes if node in snapshot.row_of_node]] = 1
@@ -212,6 +277,9 @@ def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
         if rows is not None:
             runs[rows] = 1
         ok &= runs ^ 1 if affinity.apart else runs
+    for group in () if most is None else demand.groups:
+        members = np.bincount(groups.get(group, NO_ROWS), minlength=len(snapshot.node_ids))
+        ok &= (members < most).astype(np.uint8)
     return ok
 
 
@@ -226,8 +294,8 @@ def agrees(demand: Demand, node: NodeId, snapshot: Snapshot, members: Mapping[No
     pool = int(snapshot.node_pool[row])
     ok = nodes_ok(demand, snapshot, running)
     facts = snapshot.pools[pool]
-    odds = at_odds(RuleInput(demand, demand.alternatives[0], facts, pool, snapshot, running))
-    return not odds and (not ok.size or bool(ok[row]))
+    question = RuleInput(demand, demand.alternatives[0], facts, pool, snapshot, running)
+    return not at_odds(question) and not crowded(question) and (not ok.size or bool(ok[row]))
 
 
 class Limit(NamedTuple):

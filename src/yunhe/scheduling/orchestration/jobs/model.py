@@ -39,6 +39,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: tuple[str, ...] = ()
     retries: int = 0
     timeout_s: float | None = None
+    grace_s: float = 10.0
+    """How long its programs have to save their work when it is ended; jobs of earlier versions had so long."""
     confinement: Confinement | None = None
     """How far it is kept apart, where that is not as usual."""
 
@@ -100,6 +102,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the outputs of its last attempt are lost; empty: they are here, on their way, or none were declared."""
     log_bytes: int = 0
     stop_requested: bool = False
+    grace_s: float = 10.0
+    stop_by: float | None = None
+    """When it will be forced to end: it was stopped, or its timeout and grace will be over. Until ``grace_s`` before that
+    nobody has asked it to end."""
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):

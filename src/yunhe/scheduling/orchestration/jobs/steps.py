@@ -136,10 +136,14 @@ class Steps:
         await self._means.database.write(lambda c: store.change(c, held, state, now, **values))
         self._means.notices.poke()
 
+    async def _begin_stop(self, held: LeasedJob) -> None:
+        """Say that it is ending, and by when it will be forced to."""
+        await self._change(held, JobState.STOPPING, due_at=self._means.clock() + held.order.grace_s)
+
     async def start(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Send the allocation to its pool until the pool has it, or has refused it; then wait until it runs."""
         if held.stop_requested:
-            await self._change(held, JobState.STOPPING)
+            await self._begin_stop(held)
         elif held.launched:
             await self._await_running(held, drive)
         else:
@@ -248,6 +252,7 @@ class Steps:
                 for name, sealed in order.sealed_secrets.items()
             },
             timeout_s=order.timeout_s,
+            grace_s=order.grace_s,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,
             outputs=order.outputs,
             confinement=bounded(order.confinement, settings.egress),
@@ -293,7 +298,7 @@ class Steps:
     async def watch(self, held: LeasedJob, drive: DrivenJob) -> None:
         """Follow a running allocation until it ends, somebody asks for something, or it is time to look anyway."""
         if held.stop_requested:
-            await self._change(held, JobState.STOPPING)
+            await self._begin_stop(held)
             return
         if await self._ended(held, drive):
             return
@@ -317,7 +322,10 @@ class Steps:
         """Tell the pool to end the allocation, until it has."""
         failpoint("stop-before-call")
         try:
-            await self._means.pools.stop(held.pool_id, held.allocation_id, held.token)
+            # However often it is repeated, the first that the pool hears sets the time.
+            await self._means.pools.stop(
+                held.pool_id, held.allocation_id, held.token, grace_s=held.order.grace_s
+            )
             failpoint("stop-after-call")
             known = held.launched or await self._knows(held)
         except PoolUnreachableError as error:
@@ -371,7 +379,9 @@ class Steps:
         def write(connection: Connection) -> None:
             # A resize that was ordered and not carried out is over too: the next attempt has its own size.
             late = {"resize_problem": "it ended first"} if held.resize_to is not None else {}
-            store.change(connection, held, JobState.FINISHING, now, reason="", resize_to=None, **late)
+            store.change(
+                connection, held, JobState.FINISHING, now, reason="", resize_to=None, due_at=0.0, **late
+            )
             values: dict[str, Any] = {"ending": ending, "detail": detail, "ended_at": now}
             if seen is not None:
                 values |= {
@@ -379,6 +389,9 @@ class Steps:
                     "exit_code": seen.exit_code,
                     "meters": msgspec.json.encode(seen.meters),
                 }
+                if seen.started_at is not None:
+                    # Outputs of an earlier attempt are there until this one brings its own.
+                    store.change_row(connection, held, outputs_blob=None)
                 placed_at = made_at_s(held.allocation_id)
                 started_at = held.started_at
                 if seen.started_at is not None and started_at is None:
@@ -504,7 +517,7 @@ def _settle(connection: Connection, held: LeasedJob, outcome: Outcome, now: floa
         values |= {"ended_at": now, "exit_code": held.exit_code}
     else:
         used = 1 if outcome.uses_retry else 0
-        values |= {"retries_left": held.retries_left - used, "outputs_blob": None}
+        values |= {"retries_left": held.retries_left - used}
     store.change(connection, held, outcome.state, now, **values)
 
 

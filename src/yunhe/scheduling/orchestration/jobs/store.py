@@ -39,7 +39,7 @@ _POOLS = msgspec.json.Decoder(tuple[PoolId, ...])
 
 
 Groups = dict[NodeId, tuple[str, ...]]
-"""Node → the groups of which a member runs there."""
+"""Node → the groups of which members run there, each as often as it has members."""
 
 
 class AllocationState(StrEnum):
@@ -279,13 +279,13 @@ def known(connection: Connection) -> Commitments:
 
 
 def running_groups(connection: Connection) -> Groups:
-    """Return the groups that have a member on each node; nodes without any are left out."""
+    """Return the groups of each member on each node, one as often as it has members; nodes without any are left out."""
     query = sa.select(ALLOCATIONS.c.node_id, ALLOCATIONS.c.group_names).where(
         ALLOCATIONS.c.state.in_(HOLDING), ALLOCATIONS.c.group_names != ""
     )
-    found: dict[NodeId, set[str]] = {}
+    found: dict[NodeId, list[str]] = {}
     for row in connection.execute(query):
-        found.setdefault(NodeId(row.node_id), set()).update(row.group_names.split(","))
+        found.setdefault(NodeId(row.node_id), []).extend(row.group_names.split(","))
     return {node: tuple(sorted(groups)) for node, groups in found.items()}
 
 
@@ -452,6 +452,15 @@ def read_jobs(connection: Connection, which: JobFilter) -> JobPage:
     return JobPage(jobs=jobs, next_cursor=jobs[-1].id if len(rows) > which.limit else None)
 
 
+def read_placed(connection: Connection, pool_id: PoolId) -> list[Job]:
+    """Return the jobs whose present attempt is on a pool and has not ended there."""
+    open_states = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+    here = sa.select(ALLOCATIONS.c.job_id).where(ALLOCATIONS.c.pool_id == pool_id)
+    query = sa.select(JOBS).where(JOBS.c.id.in_(here), JOBS.c.state.in_(open_states))
+    jobs = _to_jobs(connection, list(connection.execute(query)))
+    return [job for job in jobs if job.attempts and job.attempts[-1].pool_id == pool_id]
+
+
 def _to_jobs(connection: Connection, rows: list[AnyRow]) -> list[Job]:
     attempts: dict[str, list[Attempt]] = {}
     ids = [row.id for row in rows if row.attempts]
@@ -484,7 +493,19 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
         outputs_lost=attempts[-1].outputs_lost if attempts else "",
         log_bytes=sum(attempt.log_bytes for attempt in attempts),
         stop_requested=row.stop_requested,
+        grace_s=order.grace_s,
+        stop_by=_stop_by(row, order, attempts),
     )
+
+
+def _stop_by(row: AnyRow, order: JobOrder, attempts: tuple[Attempt, ...]) -> float | None:
+    """Return when a job that is ending is forced to; a pool keeps the timeout by itself, from the attempt's start."""
+    if row.state == JobState.STOPPING:
+        return row.due_at or None
+    began = attempts[-1].started_at if attempts and row.state == JobState.RUNNING else None
+    if began is None or order.timeout_s is None or attempts[-1].ended_at is not None:
+        return None
+    return began + order.timeout_s + order.grace_s
 
 
 def _order_to_running_s(row: AnyRow, attempts: tuple[Attempt, ...]) -> float | None:

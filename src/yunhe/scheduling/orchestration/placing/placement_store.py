@@ -1,6 +1,7 @@
 """Reading pending jobs for the placer, and writing what it decides, many at a time."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from yunhe.kernel.quotas import NO_LIMIT, QuotaName
 from yunhe.scheduling.decision.model import Demand, Placed
 from yunhe.scheduling.orchestration.jobs.events import JOB_CHANGED, JobChanged, Placing
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState, follow
-from yunhe.scheduling.orchestration.jobs.store import AllocationState
+from yunhe.scheduling.orchestration.jobs.store import AllocationState, tell
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, ROUNDS, WAITS
 from yunhe.scheduling.orchestration.placing.rounds import RecordedDecision, RoundRow
 from yunhe.storage import outbox
@@ -196,6 +197,24 @@ def _fact(choice: PlacedJob, knew: int) -> JobChanged:
         state=JobState.STARTING,
         placing=Placing(pool_id=goes.pool_id, node_id=goes.node_id, knew=knew),
     )
+
+
+def end_overdue(
+    connection: Connection, ids: Sequence[JobId], shape: str, deadline_at: float, now: float
+) -> None:
+    """End those of *ids*, all of one shape, that are still pending as failed, since their deadline has passed."""
+    waited = connection.scalar(sa.select(WAITS.c.reason).where(WAITS.c.shape == shape))
+    reason = f"its deadline passed at {datetime.fromtimestamp(deadline_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    reason += f" while it waited: {waited}" if waited else " before a pool could take it"
+    query = sa.select(JOBS.c.id, JOBS.c.project_id).where(JOBS.c.id.in_(ids))
+    for row in list(connection.execute(query)):
+        ended = connection.execute(
+            JOBS.update()
+            .where(JOBS.c.id == row.id, JOBS.c.state == JobState.PENDING.value)
+            .values(state=follow(JobState.PENDING, JobState.FAILED).value, reason=reason, ended_at=now)
+        )
+        if ended.rowcount:
+            tell(connection, JobId(row.id), ProjectId(row.project_id), JobState.FAILED, now)
 
 
 def write_wait_reasons(connection: Connection, reasons: dict[str, str], now: float) -> None:

@@ -26,6 +26,7 @@ from yunhe.scheduling.orchestration.jobs import store
 from yunhe.scheduling.orchestration.jobs.events import JobChanged
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.placing import placement_store
+from yunhe.scheduling.orchestration.placing.deadlines import DeadlineQueue
 from yunhe.scheduling.orchestration.placing.placement_round import (
     PlacementBatch,
     PlacementRound,
@@ -115,6 +116,7 @@ class Placer:
         self._outdated = False
         """Whether others took room or jobs since the last look at the world."""
         self._queue = WaitingQueue()
+        self._deadlines = DeadlineQueue()
         self._arrived: deque[tuple[JobId, str]] = deque()
         self._later: dict[JobId, tuple[float, str]] = {}
         """Jobs that are not due yet: when they are, and their shapes."""
@@ -160,6 +162,7 @@ class Placer:
     async def cycle(self) -> int:
         """Look at what came, at what was woken and at some others, and return how many jobs were placed."""
         began = anyio.current_time()
+        await self._end_overdue()
         came = [*await self._arrivals(), *self._now_due()]
         self._backlog_s = 0.0
         if not came:
@@ -228,10 +231,25 @@ class Placer:
         for shape in shapes:
             if shape in current.refused:
                 self._queue.park(shape, needs_of(current.refused[shape]), self._world)
+                self._deadlines.add(shape, current.refused[shape])
             elif shape in current.held:
-                self._queue.hold(shape, current.held[shape])
-                self._over_quota[shape] = current.hold_reason(current.held[shape])
+                demand = current.held[shape]
+                self._queue.hold(shape, demand.project_id)
+                self._deadlines.add(shape, demand)
+                self._over_quota[shape] = current.hold_reason(demand.project_id)
         return placed
+
+    async def _end_overdue(self) -> None:
+        """End the jobs that still wait when their deadline passes: no pool can meet it any more."""
+        for deadline_at, shape in self._deadlines.take_passed(self._clock()):
+            while page := self._queue.page((shape,), "", PAGE):
+                ids = [job_id for job_id, _ in page]
+                now = self._clock()
+                await self._database.write(
+                    lambda c, i=ids, s=shape, d=deadline_at, n=now: placement_store.end_overdue(c, i, s, d, n)
+                )
+                for job_id in ids:
+                    self._queue.remove(job_id, shape)
 
     def _may_go_on(self) -> bool:
         """Whether more shapes that are due can be judged in the same look at the world."""
@@ -389,7 +407,7 @@ def _still_fitting(
         # What another process has placed since the snapshot: the next round decides anew.
         if not batch.totals[goes.node_id].covers(holds):
             continue
-        if demand.affinity and not agrees(demand, goes.node_id, batch.seen, groups):
+        if (demand.affinity or demand.spread) and not agrees(demand, goes.node_id, batch.seen, groups):
             continue
         promised[goes.node_id] = holds
         groups[goes.node_id] = (*groups.get(goes.node_id, ()), *demand.groups)

@@ -182,7 +182,7 @@ def needs_of(demand: Demand) -> IntArray:
 
     Nothing at all where more than room decides: any change of room, groups or bandwidth may then do.
     """
-    if demand.affinity or demand.traffic or demand.data:
+    if demand.affinity or demand.spread or demand.traffic or demand.data:
         return np.zeros(COLUMNS, dtype=np.int64)
     asks = [alternative.resources for alternative in demand.alternatives]
     return np.array(

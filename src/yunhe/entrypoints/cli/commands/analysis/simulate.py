@@ -20,6 +20,7 @@ from yunhe.entrypoints.cli.terminal.screen import (
     out,
     print_json,
     span,
+    spinner,
     table,
 )
 from yunhe.entrypoints.client import Client
@@ -85,11 +86,12 @@ def simulate(  # noqa: PLR0913 - one option each
     if kind == "virne":
         _play_graphs(workload, seed, output)
         return
-    from yunhe.simulator import workloads  # noqa: PLC0415 - heavy
-    from yunhe.simulator.model import PROMPT  # noqa: PLC0415 - heavy
-    from yunhe.simulator.run import failure_of  # noqa: PLC0415 - heavy
-    from yunhe.simulator.run import simulate as play  # noqa: PLC0415 - heavy
-    from yunhe.simulator.worlds import made_up, read_world  # noqa: PLC0415 - heavy
+    with spinner("loading the simulator"):
+        from yunhe.simulator import workloads  # noqa: PLC0415 - heavy
+        from yunhe.simulator.model import PROMPT  # noqa: PLC0415 - heavy
+        from yunhe.simulator.run import failure_of  # noqa: PLC0415 - heavy
+        from yunhe.simulator.run import simulate as play  # noqa: PLC0415 - heavy
+        from yunhe.simulator.worlds import made_up, read_world  # noqa: PLC0415 - heavy
 
     reports: list[SimulationReport] = []
     platform = PROMPT
@@ -113,7 +115,8 @@ def simulate(  # noqa: PLR0913 - one option each
     if output is Format.JSON:
         print_json(reports)
     else:
-        _show(reports, snapshot)
+        own = recorded or workload is not None, recorded or world is not None
+        _show(reports, snapshot, *("" if known else "made-up " for known in own))
 
 
 def _play_graphs(path: Path | None, seed: int, output: Format) -> None:
@@ -173,10 +176,10 @@ def _prices(client: Client, pool_id: PoolId) -> dict[Tier, Prices] | None:
         return None
 
 
-def _show(reports: "list[SimulationReport]", snapshot: "Snapshot") -> None:
+def _show(reports: "list[SimulationReport]", snapshot: "Snapshot", tasks: str, world: str) -> None:
     console = out()
     console.print(
-        f"{reports[0].tasks:,} tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} pools"
+        f"{reports[0].tasks:,} {tasks}tasks, {len(snapshot.node_ids):,} nodes in {len(snapshot.pools):,} {world}pools"
     )
     # the figures that tell one policy from another stay longest
     console.print(table(_HEADINGS, [_row(report) for report in reports], expendable=(11, 3, 10, 1, 5, 9, 2)))

@@ -13,6 +13,7 @@ from yunhe.entrypoints.cli.session.connection import connected, pools_by_id
 from yunhe.entrypoints.cli.session.context import Context
 from yunhe.entrypoints.cli.session.task_files import Overrides
 from yunhe.entrypoints.cli.session.uploads import submission_of
+from yunhe.entrypoints.cli.terminal.follow import NOTHING_FITS
 from yunhe.entrypoints.cli.terminal.screen import Format, err, hints, out, print_json
 from yunhe.entrypoints.cli.views.plan import plan_page
 from yunhe.entrypoints.cli.views.plans import pareto_page, saved_page, together_page
@@ -51,13 +52,15 @@ def show_pareto(tasks: Sequence[Task], context: Context, output: Format) -> None
         plans = [client.pareto(one) for one in _submissions(tasks, context)]
         if output is Format.JSON:
             print_json(plans[0] if len(plans) == 1 else plans)
-            return
-        pools = pools_by_id(client)
-        for task, plan in zip(tasks, plans, strict=True):
-            if isinstance(plan, Waiting):
-                out().print(plan_page(plan, pools, f"Considered for {task.name}"))
-            else:
-                out().print(pareto_page(plan, pools, task.name))
+        else:
+            pools = pools_by_id(client)
+            for task, plan in zip(tasks, plans, strict=True):
+                if isinstance(plan, Waiting):
+                    out().print(plan_page(plan, pools, f"Considered for {task.name}"))
+                else:
+                    out().print(pareto_page(plan, pools, task.name))
+    if any(isinstance(plan, Waiting) for plan in plans):
+        raise typer.Exit(NOTHING_FITS)
 
 
 def save_plan(tasks: Sequence[Task], context: Context, path: Path, output: Format) -> None:
@@ -123,11 +126,12 @@ def refuse_tasks_beside_plan(files: Sequence[str], overrides: Overrides, *, dry_
         )
 
 
-def show_together(tasks: Sequence[Task], context: Context, output: Format) -> None:
-    """Show where several tasks would go together, and what that saves."""
+def show_together(tasks: Sequence[Task], context: Context, output: Format) -> bool:
+    """Show where several tasks would go together, and what that saves; return whether one has to wait."""
     with connected(context) as client:
         plan = client.plan_together(_submissions(tasks, context))
         if output is Format.JSON:
             print_json(plan)
         else:
             out().print(together_page(plan, pools_by_id(client), tasks))
+    return plan.waiting > 0

@@ -1,10 +1,12 @@
 """``yunhe ps``: the jobs."""
 
 import time
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated
 
 import typer
+from rich.live import Live
 
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import current_context
@@ -18,15 +20,18 @@ from yunhe.entrypoints.cli.terminal.screen import (
     print_json,
 )
 from yunhe.entrypoints.cli.views.jobs import jobs_table
+from yunhe.kernel.errors import InvalidInputError
+from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
 
 app = PlainApp()
 
+WATCH_EVERY_S = 2.0
 ACTIVE = tuple(state for state in JobState if state not in FINAL)
 
 
 @app.command()
-def ps(
+def ps(  # noqa: PLR0913 - one for each option
     *,
     show_all: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that have ended.")] = False,
     state: Annotated[
@@ -34,6 +39,9 @@ def ps(
     ] = None,
     name: Annotated[str, typer.Option(help="Only jobs of this name.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it anew every two seconds, until Ctrl-C.")
+    ] = False,
     project: ProjectOption = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -43,11 +51,19 @@ def ps(
       yunhe ps
       yunhe ps --all --name train -n 5
       yunhe ps --state failed --output json
+      yunhe ps --watch
     """
     context = current_context(project)
     states = tuple(state or ()) or (() if show_all or name else ACTIVE)
     with connected(context) as client:
-        jobs = list(islice(client.jobs(project=context.project, states=states, name=name), limit))
+
+        def listed() -> list[Job]:
+            return list(islice(client.jobs(project=context.project, states=states, name=name), limit))
+
+        if watch:
+            _watch(listed, output)
+            return
+        jobs = listed()
     if output is Format.JSON:
         print_json(jobs)
     elif jobs:
@@ -55,3 +71,22 @@ def ps(
     else:
         hint = "" if show_all or state or name else " `yunhe ps --all` shows those that have ended."
         err().print(f"No jobs in project {context.project}.{hint}")
+
+
+def _watch(listed: Callable[[], list[Job]], output: Format) -> None:
+    """Show the list anew until somebody interrupts; where no terminal is, one list after another."""
+    if output is Format.JSON:
+        raise InvalidInputError(
+            "--watch draws a table; it has no JSON.", remedy="Follow the API's events, or call ps again."
+        )
+    screen = out()
+    try:
+        with Live(console=screen, auto_refresh=False, transient=False) as live:
+            while True:
+                drawn = jobs_table(listed(), now=time.time())
+                live.update(drawn, refresh=True)
+                if not screen.is_terminal:
+                    screen.print(drawn)
+                time.sleep(WATCH_EVERY_S)
+    except KeyboardInterrupt:
+        return

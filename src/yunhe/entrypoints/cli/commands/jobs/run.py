@@ -19,12 +19,20 @@ from yunhe.entrypoints.cli.commands.jobs.planning import (
     show_pareto,
     show_together,
 )
-from yunhe.entrypoints.cli.session.connection import connected, pools_by_id
+from yunhe.entrypoints.cli.session.completing import policy_names, pool_names
+from yunhe.entrypoints.cli.session.connection import connected, pools_by_id, refuse_unknown_pools
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
 from yunhe.entrypoints.cli.session.task_options import with_task_options
 from yunhe.entrypoints.cli.session.uploads import submission_of
-from yunhe.entrypoints.cli.terminal.follow import exit_code, follow, follow_all, tell_ending
+from yunhe.entrypoints.cli.terminal.follow import (
+    NOTHING_FITS,
+    exit_code,
+    follow,
+    follow_all,
+    give_up_after,
+    tell_ending,
+)
 from yunhe.entrypoints.cli.terminal.screen import (
     Format,
     OutputOption,
@@ -37,14 +45,17 @@ from yunhe.entrypoints.cli.terminal.screen import (
     out,
     print_json,
 )
+from yunhe.entrypoints.cli.views.fields import tell_fields
 from yunhe.entrypoints.cli.views.jobs import jobs_table
-from yunhe.entrypoints.cli.views.plan import plan_page
-from yunhe.entrypoints.cli.views.plans import saved_page
+from yunhe.entrypoints.cli.views.plan import Pools, plan_page
+from yunhe.entrypoints.cli.views.plans import saved_page, together_page
 from yunhe.entrypoints.client import Client
+from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.ids import ProjectId
-from yunhe.scheduling.decision.model import Plan, Waiting
+from yunhe.scheduling.decision.model import GraphWaiting, Plan, Waiting
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.applications.model import SavedPlan, Submission
+from yunhe.trading.demand.amounts import duration_s
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.schema import task_schema
 
@@ -62,20 +73,35 @@ def run(  # noqa: PLR0913 - each is an option
     name: Annotated[str, typer.Option(help="What to call the job.")] = "",
     cpus: Annotated[str, typer.Option(help="Cores: 2, 4+, 500m.")] = "",
     memory: Annotated[str, typer.Option(help="Memory: 16 (GiB), 512MB.")] = "",
-    gpus: Annotated[str, typer.Option(help="Accelerators: A100:2, or a count.")] = "",
+    gpus: Annotated[
+        str, typer.Option(help="Accelerators: A100:2, or a count of the kind that the file names.")
+    ] = "",
     image: Annotated[str, typer.Option(help="A container image to run in: python:3.12.")] = "",
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value; may be repeated.")] = None,
     secret: Annotated[list[str] | None, typer.Option(help="A secret's name; may be repeated.")] = None,
     tier: Annotated[str, typer.Option(help="high, medium or low.")] = "",
     policy: Annotated[
-        str, typer.Option(help="cheapest, nearest, fastest, greenest, lowest-latency or balanced.")
+        str,
+        typer.Option(
+            help="cheapest, nearest, fastest, greenest, lowest-latency or balanced.",
+            autocompletion=policy_names,
+        ),
     ] = "",
     near: Annotated[str, typer.Option(help="A place: cn-north or @39.9,116.4.")] = "",
-    pool: Annotated[str, typer.Option(help="Only this pool.")] = "",
+    pool: Annotated[str, typer.Option(help="Only this pool.", autocompletion=pool_names)] = "",
+    infra: Annotated[
+        str, typer.Option(help="In place of the file's infra: aws/us-east-1, k8s, '*' for anywhere.")
+    ] = "",
     retries: Annotated[int | None, typer.Option(help="How often to try again.")] = None,
     timeout: Annotated[str, typer.Option(help="The longest one attempt may take: 10m, 2h.")] = "",
     project: ProjectOption = "",
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Submit and come back at once.")] = False,
+    wait: Annotated[
+        str, typer.Option(help="Wait so long for a place, then give up: 5m. For ever when not said.")
+    ] = "",
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Submit nothing if no pool can take it now.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show where it would run; start nothing.")
     ] = False,
@@ -83,6 +109,9 @@ def run(  # noqa: PLR0913 - each is an option
     save: SaveOption = None,
     plan: PlanOption = None,
     render: RenderOption = "",
+    explain_fields: Annotated[
+        bool, typer.Option("--explain-fields", help="Say of each field of the file what becomes of it.")
+    ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a task.")] = False,
     yes: YesOption = False,
     output: OutputOption = Format.TABLE,
@@ -91,13 +120,16 @@ def run(  # noqa: PLR0913 - each is an option
     """Run a task: a YAML file, several, or one command after --.
 
     Shows what was considered, asks, sends what the task needs, follows its output and tells what it cost.
-    The exit code is the job's. Ctrl-C leaves the job running.
+    The exit code is the job's, and 3 when nothing can take it. Ctrl-C leaves the job running.
+    SkyPilot's task files are read as they are: docs/reference/skypilot.md says what each field means.
 
     Examples:
       yunhe run examples/hello.yaml
       yunhe run train.yaml --cpus 4 --env EPOCHS=3 -y
       yunhe run -- python -c 'print(6 * 7)'
       yunhe run --detach a.yaml b.yaml
+      yunhe run --wait 5m train.yaml
+      yunhe plan --explain-fields train.yaml
       yunhe plan --pareto train.yaml
       yunhe plan --save night.plan a.yaml b.yaml
       yunhe run --plan night.plan
@@ -113,6 +145,7 @@ def run(  # noqa: PLR0913 - each is an option
         gpus=gpus,
         image=image,
         pool=pool,
+        infra=infra,
         envs=tuple(env or ()),
         secrets=tuple(secret or ()),
         tier=tier,
@@ -125,6 +158,8 @@ def run(  # noqa: PLR0913 - each is an option
     given = list(files or ())[: len(files or ()) - len(verbatim)]
     wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output)
     wishes = replace(wishes, pareto=pareto, save=save, plan=plan, render=render)
+    wishes = replace(wishes, patience_s=_patience_s(wait, no_wait=no_wait, detach=detach))
+    wishes = replace(wishes, explain_fields=explain_fields)
     _serve(given, verbatim, overrides, current_context(project), wishes)
 
 
@@ -142,7 +177,13 @@ def _serve(
             render_plan(saved, wishes.render, context, wishes.output)
         return
     plan_only = wishes.dry_run or wishes.pareto or bool(wishes.save is not None or wishes.render)
-    tasks = tasks_from(files, command, overrides, plan=plan_only)
+    sent = not plan_only or wishes.save is not None or bool(wishes.render)
+    given = tasks_from(files, command, overrides, plan=plan_only, sent=sent)
+    tasks = [one.task for one in given]
+    if wishes.explain_fields and wishes.output is Format.JSON:
+        print_json([{"task": one.task.name, "fields": one.notes} for one in given])
+        return
+    tell_fields(given, every=wishes.explain_fields)
     if wishes.render:
         render_plan(tasks, wishes.render, context, wishes.output)
     elif wishes.save is not None:
@@ -150,9 +191,27 @@ def _serve(
     elif wishes.pareto:
         show_pareto(tasks, context, wishes.output)
     elif wishes.dry_run and len(tasks) > 1 and not any(task.components for task in tasks):
-        show_together(tasks, context, wishes.output)
+        if show_together(tasks, context, wishes.output):
+            raise typer.Exit(NOTHING_FITS)
     else:
         run_tasks(tasks, context, wishes)
+
+
+def _patience_s(wait: str, *, no_wait: bool, detach: bool) -> float | None:
+    """Return how long to wait for a place; None: for ever."""
+    if wait and (no_wait or detach):
+        other = "--no-wait" if no_wait else "--detach"
+        raise InvalidInputError(f"--wait and {other} exclude each other.", remedy="Keep one of them.")
+    if no_wait:
+        return 0.0
+    if not wait:
+        return None
+    try:
+        return duration_s(wait)
+    except ValueError as error:
+        raise InvalidInputError(
+            "How long to wait cannot be read.", fields=(FieldProblem("--wait", str(error), wait),)
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,16 +226,20 @@ class RunOptions:
     save: Path | None = None
     plan: Path | None = None
     render: str = ""
+    patience_s: float | None = None
+    """How long to wait for a place; 0: submit nothing that would wait; None: for ever."""
+    explain_fields: bool = False
 
 
 def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
     """Plan, ask, send, submit and follow *tasks*; leaves by the exit code of what ran."""
     with connected(context) as client:
-        if wishes.dry_run or wishes.output is not Format.JSON:
-            decisions = _show_plans(client, tasks, context, wishes)
-            if wishes.dry_run:
-                return
-            waits = any(isinstance(decision, Waiting) for decision in decisions)
+        pools = pools_by_id(client)
+        refuse_unknown_pools(tasks, pools)
+        if wishes.dry_run or wishes.patience_s == 0 or wishes.output is not Format.JSON:
+            waits = _show_plans(client, tasks, pools, context, wishes)
+            if wishes.dry_run or (waits and wishes.patience_s == 0):
+                raise typer.Exit(NOTHING_FITS if waits else 0)
             question = "Submit it and let it wait?" if waits else "Run it?"
             if not confirm(question if len(tasks) == 1 else f"Run {len(tasks)} tasks?", yes=wishes.yes):
                 raise typer.Abort
@@ -195,20 +258,29 @@ def _run_plan(plan: SavedPlan, context: Context, wishes: RunOptions) -> None:
         _attend(client, list(client.run_plan(plan)), wishes)
 
 
-def _show_plans(client: Client, tasks: list[Task], context: Context, wishes: RunOptions) -> list[Plan]:
-    pools = {} if wishes.output is Format.JSON else pools_by_id(client)
+def _show_plans(
+    client: Client, tasks: list[Task], pools: Pools, context: Context, wishes: RunOptions
+) -> bool:
+    """Show where tasks would go, several of them in one table; return whether one has to wait."""
+    screen = out() if wishes.dry_run else err()
+    submissions = [Submission(task=task, project_id=ProjectId(context.project)) for task in tasks]
+    if len(tasks) > 1 and not wishes.dry_run:
+        together = client.plan_together(submissions)
+        if wishes.output is Format.TABLE:
+            screen.print(together_page(together, pools, tasks))
+        return together.waiting > 0
     decisions: list[Plan] = []
-    for task in tasks:
-        began = time.perf_counter()
-        decision = client.plan(Submission(task=task, project_id=ProjectId(context.project)))
+    for submission in submissions:
+        task, began = submission.task, time.perf_counter()
+        decision = client.plan(submission)
         took = time.perf_counter() - began
         decisions.append(decision)
         if wishes.output is Format.TABLE:
             heading = f"Considered for {task.name} (policy {task.policy}, tier {task.tier})   {took:.2f} s"
-            (out() if wishes.dry_run else err()).print(plan_page(decision, pools, heading))
-    if wishes.output is Format.JSON:
+            screen.print(plan_page(decision, pools, heading))
+    if wishes.output is Format.JSON and wishes.dry_run:
         print_json(decisions[0] if len(decisions) == 1 else decisions)
-    return decisions
+    return any(isinstance(decision, Waiting | GraphWaiting) for decision in decisions)
 
 
 def _attend(client: Client, jobs: list[Job], wishes: RunOptions) -> None:
@@ -221,6 +293,8 @@ def _attend(client: Client, jobs: list[Job], wishes: RunOptions) -> None:
             out().print(jobs_table(jobs, now=time.time()))
             err().print(hints({"follow": f"yunhe logs -f {jobs[0].id}", "stop": f"yunhe stop {jobs[0].id}"}))
         return
+    if wishes.patience_s:
+        give_up_after(client, jobs, wishes.patience_s)
     ended = [follow(client, jobs[0], quiet=as_json)] if len(jobs) == 1 else follow_all(client, jobs)
     if as_json:
         print_json(ended[0] if len(ended) == 1 else ended)

@@ -1,5 +1,6 @@
 """``yunhe up``: one command from nothing to a finished job."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.session.context import LOCAL, Context, load_config, save_config
 from yunhe.entrypoints.cli.terminal.follow import exit_code, final_cost, follow
 from yunhe.entrypoints.cli.terminal.screen import (
+    HomeOption,
     LogLevelOption,
     PlainApp,
     amount,
@@ -25,7 +27,7 @@ from yunhe.entrypoints.cli.terminal.screen import (
 from yunhe.entrypoints.cli.views.jobs import cost_text, used_text
 from yunhe.entrypoints.cli.views.pools import total
 from yunhe.entrypoints.client import Client
-from yunhe.kernel.errors import PoolUnreachableError, UnauthenticatedError
+from yunhe.kernel.errors import ConflictError, PoolUnreachableError, UnauthenticatedError
 from yunhe.kernel.units import show_duration
 from yunhe.runtime.settings import DEFAULT_PORT, LogLevel, default_home
 from yunhe.scheduling.orchestration.jobs.model import Job
@@ -44,11 +46,20 @@ SAMPLE = Task(
 
 
 @app.command()
-def up(
+def up(  # noqa: PLR0913 - each is an option
     context: typer.Context,
     *,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen on loopback.")] = DEFAULT_PORT,
-    database: Annotated[str, typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; else SQLite.")] = "",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help=f"Where to listen on loopback; as last time, first {DEFAULT_PORT}."
+        ),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; as last time, first SQLite."),
+    ] = None,
+    home: HomeOption = None,
     agent_root: Annotated[
         str, typer.Option(help="Where this machine's agent keeps jobs while they run.")
     ] = "",
@@ -57,22 +68,34 @@ def up(
 ) -> None:
     """Bring up a platform on this machine: a server, this machine as its pool, a key, and a sample job.
 
-    Again, it finds what runs and leaves it alone. `yunhe down` stops the server; jobs and data stay.
+    Again, it finds what runs and leaves it alone. `yunhe down` stops the server; jobs and data stay. A platform in
+    another --home is one of its own, with a context named after the folder.
 
     Examples:
       yunhe up
       yunhe up --port 8700 --no-sample
     """
     refuse_visible_password(context)
-    home = default_home().resolve()
-    server = daemon.running(home)
+    at = (home or default_home()).resolve()
+    last = daemon.last_start(at) or daemon.LastStart(DEFAULT_PORT)
+    server = daemon.running(at)
     if server is None:
         with spinner("starting the server"):
-            server = daemon.start(home, port, ["--log-level", log_level], database=database)
+            server = daemon.start(
+                at,
+                last.port if port is None else port,
+                ["--log-level", log_level],
+                database=last.database if database is None else database,
+            )
+    elif port is not None and not server.url.endswith(f":{port}"):
+        raise ConflictError(
+            f"The server of {at} runs already, at {server.url}.",
+            remedy=f"Use it, or stop it first: {daemon.command('down', home)}.",
+        )
     elif not daemon.answers(server.url):
         with spinner("waiting for the server"):
-            daemon.await_ready(server, home)
-    with connected(_kept_key(home, server.url)) as client:
+            daemon.await_ready(server, at)
+    with connected(_kept_key(at, server.url)) as client:
         pool = _ensure_pool(client, {"root": agent_root} if agent_root else {})
         _tell(server.url, pool)
         if sample:
@@ -91,9 +114,10 @@ def up(
 def _kept_key(home: Path, url: str) -> Context:
     """Return the context of this machine's platform, keeping its first key for this user if they have none."""
     config = load_config()
-    known = msgspec.structs.replace(config.contexts.get(LOCAL, Context()), url=url)
+    name = LOCAL if home == default_home().resolve() else re.sub(r"[^\w.-]", "-", home.name)
+    known = msgspec.structs.replace(config.contexts.get(name, Context()), url=url)
     context = known if _accepted(known) else msgspec.structs.replace(known, key=_first_key(home))
-    save_config(config.holding(LOCAL, context))
+    save_config(config.holding(name, context))
     return context
 
 

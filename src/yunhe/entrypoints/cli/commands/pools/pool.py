@@ -24,6 +24,7 @@ from yunhe.entrypoints.cli.commands.pools.facts import (
     changes_of,
 )
 from yunhe.entrypoints.cli.commands.pools.prices import parse_prices
+from yunhe.entrypoints.cli.session.completing import pool_names
 from yunhe.entrypoints.cli.session.connection import connected
 from yunhe.entrypoints.cli.terminal.screen import (
     Format,
@@ -55,7 +56,9 @@ from yunhe.kernel.ids import ProjectId
 app = PlainApp(
     no_args_is_help=True, help="Add, list, show, check, describe, price, cordon, drain and remove pools."
 )
-PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool's name.")]
+PoolArgument = Annotated[
+    str, typer.Argument(metavar="POOL", help="A pool's name.", autocompletion=pool_names)
+]
 PriceOption = Annotated[str, typer.Option("--price", help="Tier high: cpu=0.05/h,mem=0.01/h,A100=12/h.")]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 
@@ -291,11 +294,19 @@ def drain(
     pool: PoolArgument,
     *,
     off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Also stop the jobs there, each with its grace to save its work.")
+    ] = False,
+    yes: YesOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Take no new work on a pool; what runs there goes on. --off takes work again."""
+    """Take no new work on a pool; what runs there goes on, or is stopped with --stop. --off takes work again."""
+    if off and stop:
+        raise typer.BadParameter("--stop and --off contradict each other: stop jobs with yunhe stop JOB…")
+    if stop and not confirm(f"Stop every job on {pool}?", yes=yes):
+        raise typer.Abort
     with connected() as client:
-        drained = client.drain_pool(pool, on=not off)
+        drained = client.drain_pool(pool, on=not off, stop=stop)
     if output is Format.JSON:
         print_json(drained)
         return

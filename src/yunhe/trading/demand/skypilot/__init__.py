@@ -1,0 +1,1 @@
+"""SkyPilot's task files: what each field means here, and the task that a file becomes."""
