@@ -55,6 +55,8 @@ def submission(number: int) -> Submission:
 async def ran(platform: Platform, count: int) -> list[Job]:
     """Run jobs with output and outputs, and wait until their pools have nothing of them and they are billed."""
     who = await with_a_pool(platform)
+    for number in range(8):  # lines of the audit log, more than some tests keep
+        await platform.accounts.create_project(who, ProjectId(f"other-{number}"))
     jobs = await platform.applications.submit(who, tuple(map(submission, range(count))), idempotency_key="k")
     return [await finished(platform, job) for job in jobs]
 
