@@ -4,13 +4,16 @@ from pathlib import Path
 
 import anyio
 import pytest
+from rich.console import Console
 
 from integration.scheduling.orchestration.stage import finished, with_a_pool
+from yunhe.entrypoints.cli.views.jobs import explanation_page
 from yunhe.infrastructure.fake.kind import FakeKind
+from yunhe.infrastructure.fake.timeline import RealTime
 from yunhe.kernel.clock import MOST_AHEAD_S, Clock, SteadyClock, system_clock
 from yunhe.runtime.settings import Settings
 from yunhe.runtime.start import running
-from yunhe.scheduling.orchestration.jobs.model import Job
+from yunhe.scheduling.orchestration.jobs.model import Explanation, Job
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.storage.audit import newest_time
 from yunhe.storage.database import Database
@@ -58,6 +61,39 @@ async def test_a_job_is_billed_and_takes_its_time_after_the_clock_was_set(
     assert job.ended_at is not None
     assert 0.5 < job.ended_at - job.started_at < 20.0
     assert job.submitted_at <= job.started_at
+
+
+class WrongTime(RealTime):
+    """The time of a host whose clock is wrong."""
+
+    def __init__(self, off_s: float) -> None:
+        self._off_s = off_s
+
+    def now(self) -> float:
+        return super().now() + self._off_s
+
+
+@pytest.mark.parametrize("off_s", [-3600.0, 3600.0, 0.0])
+async def test_times_of_a_host_whose_clock_is_wrong_are_corrected_and_marked(
+    tmp_path: Path, off_s: float
+) -> None:
+    kind = FakeKind(time=WrongTime(off_s))
+    async with running(Settings(home=tmp_path, reserve_bytes=0), kinds={"fake": kind}) as platform:
+        who = await with_a_pool(platform)
+        before = system_clock()
+        (job,) = await platform.applications.submit(who, (Submission(task=Task(run="sleep 1\n")),))
+        with anyio.fail_after(30.0):
+            job = await finished(platform, job)
+        (attempt,) = job.attempts
+        assert attempt.started_at is not None
+        assert attempt.ended_at is not None
+        assert before <= attempt.started_at <= attempt.ended_at <= system_clock()
+        assert attempt.clock_off_s == (pytest.approx(off_s, abs=30.0) if off_s else None)
+        console = Console(width=200)
+        with console.capture() as shown:
+            explained = Explanation(job=job, decision=None, decided_at=None)
+            console.print(explanation_page(explained, {}, now=system_clock()))
+        assert ("its times are corrected" in shown.get()) == bool(off_s)
 
 
 async def test_a_clock_that_goes_back_is_caught_by_the_bill(tmp_path: Path) -> None:

@@ -190,4 +190,12 @@ def _situation(explanation: Explanation, *, now: float) -> str:
         alternative.resources for alternative in job.demand.alternatives
     ]
     has = f"has {amount(asked(job))}, asked for" if resized else "needs"
-    return f"{job.name} {job.state}{place}{time}{why}; {has} {wants}"
+    return f"{job.name} {job.state}{place}{time}{why}; {has} {wants}{_clock_text(job)}"
+
+
+def _clock_text(job: Job) -> str:
+    """Say where times were corrected, because the clock of the host that told them was wrong."""
+    off_s = job.attempts[-1].clock_off_s if job.attempts else None
+    if off_s is None:
+        return ""
+    return f"; the clock of its host was {span(abs(off_s))} {'ahead' if off_s > 0 else 'behind'}, its times are corrected"

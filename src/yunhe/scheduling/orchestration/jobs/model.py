@@ -76,6 +76,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why some of its output can never be kept here; empty: nothing is known to be lost."""
     outputs_lost: str = ""
     """Why the files it declared as outputs can never be kept here."""
+    clock_off_s: float | None = None
+    """By how much its host's clock was ahead of the platform's (negative: behind) where its times had to be corrected."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

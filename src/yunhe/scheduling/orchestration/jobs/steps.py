@@ -228,7 +228,8 @@ class Steps:
 
         def runs(connection: Connection) -> None:
             store.change(connection, held, JobState.RUNNING, now, reason="", started_at=started_at)
-            store.update_allocation(connection, held.allocation_id, started_at=started_at)
+            off = _clock_off(seen.started_at, started_at)
+            store.update_allocation(connection, held.allocation_id, started_at=started_at, **off)
 
         await self._means.database.write(runs)
         _note_first_run(held, started_at)
@@ -396,6 +397,7 @@ class Steps:
                 started_at = held.started_at
                 if seen.started_at is not None and started_at is None:
                     started_at = values["started_at"] = _within(seen.started_at, placed_at, now)
+                    values |= _clock_off(seen.started_at, started_at)
                     if held.state is JobState.STARTING:  # over before anybody saw it run
                         store.change_row(connection, held, started_at=started_at)
                 ran_s = (seen.ended_at or now) - (seen.started_at or now)
@@ -541,6 +543,12 @@ def _note_first_run(held: LeasedJob, started_at: float) -> None:
     """Count how long an order took to run; later attempts are no new order."""
     if held.number == 1:
         _ORDER_TO_RUNNING.observe(max(0.0, started_at - held.submitted_at))
+
+
+def _clock_off(told_at: float | None, at: float) -> dict[str, Any]:
+    """Return the mark of times that a pool's clock told wrongly, if there is one to make."""
+    off_s = 0.0 if told_at is None else told_at - at
+    return {"clock_off_s": round(off_s, 1)} if abs(off_s) > CLOCKS_DIFFER_S else {}
 
 
 def _within(told_at: float, earliest: float, latest: float) -> float:

@@ -531,6 +531,7 @@ def _to_attempt(row: AnyRow) -> Attempt:
         log_bytes=row.log_bytes,
         log_lost=row.log_lost,
         outputs_lost=row.outputs_lost,
+        clock_off_s=row.clock_off_s,
     )
 
 

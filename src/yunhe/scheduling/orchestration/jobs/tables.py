@@ -67,6 +67,7 @@ ALLOCATIONS = sa.Table(
     sa.Column("log_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("log_lost", sa.Text, nullable=False, server_default=""),
     sa.Column("outputs_lost", sa.Text, nullable=False, server_default=""),
+    sa.Column("clock_off_s", sa.Float),
     sa.Column("release_due_at", sa.Float, nullable=False, server_default="0"),
 )
 NODES = sa.Table(
