@@ -178,7 +178,7 @@ def live_through(served: Served, ann: Client, key: str, round_: int) -> None:
         with suppress(YunheError):
             ann.create_project(name)
         ann.plan(task())
-        [*ann.watch(job.id)]
+        assert list(ann.watch(job.id))
 
 
 def rows(database: Database) -> dict[str, int]:
