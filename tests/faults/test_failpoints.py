@@ -12,7 +12,7 @@ import pytest
 
 import yunhe
 from yunhe.agent.failpoints import ALL as AGENT
-from yunhe.observability.failpoints import SERVER
+from yunhe.observability.failpoints import PRUNING, SERVER
 
 SOURCE = Path(yunhe.__file__).parent
 
@@ -33,7 +33,7 @@ def calls(folder: Path, function: str) -> Counter[str]:
 
 
 def test_every_failpoint_of_a_server_is_in_its_list_and_in_the_code_once() -> None:
-    assert calls(SOURCE, "failpoint") == Counter(SERVER)
+    assert calls(SOURCE, "failpoint") == Counter(SERVER + PRUNING)
 
 
 def test_every_failpoint_of_an_agent_is_in_its_list_and_in_the_code_once() -> None:

@@ -47,8 +47,10 @@ Failpoint = Literal[
     "prune-audit-before-removal",
 ]
 
-SERVER: tuple[str, ...] = tuple(name for name in get_args(Failpoint) if not name.startswith("prune-"))
-"""Those that a server reaches while jobs come, run and end."""
+PRUNING: tuple[str, ...] = tuple(name for name in get_args(Failpoint) if name.startswith("prune-"))
+"""Those that a server reaches when it removes what is old."""
+SERVER: tuple[str, ...] = tuple(name for name in get_args(Failpoint) if name not in PRUNING)
+"""Those that it reaches while jobs come, run and end."""
 
 
 def failpoint(name: Failpoint) -> None:

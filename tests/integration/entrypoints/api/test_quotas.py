@@ -22,6 +22,7 @@ from yunhe.kernel.quotas import QuotaName
 from yunhe.runtime import housekeeping
 from yunhe.runtime.limits import Retention
 from yunhe.scheduling.orchestration.jobs import retention_store
+from yunhe.scheduling.orchestration.placing import placer
 from yunhe.storage.database import Database, metadata
 from yunhe.trading.accounts.model import ProjectChange, ProjectState, Role
 from yunhe.trading.applications.model import Submission
@@ -39,6 +40,7 @@ def settings() -> Generator[dict[str, Any]]:
         patch.setattr(housekeeping, "MOST_IDEMPOTENCY_KEYS", 5)
         patch.setattr(housekeeping, "MOST_ROUNDS", 5)
         patch.setattr(retention_store, "REASONS_KEPT_S", 0.1)
+        patch.setattr(placer, "GROUP_LOCKS", 2)
         yield {"retention": KEPT}
 
 
@@ -176,7 +178,7 @@ def live_through(served: Served, ann: Client, key: str, round_: int) -> None:
         with suppress(YunheError):
             ann.create_project(name)
         ann.plan(task())
-        [*ann.watch(job.id)]
+        assert list(ann.watch(job.id))
 
 
 def rows(database: Database) -> dict[str, int]:

@@ -52,6 +52,7 @@ class Trouble:
         self.files: YunheError | None = None
         self.refused = 0
         self.at_once = self.most_at_once = 0
+        self.files_take_s = 0.02
         logs, files = FakeEngine.logs, FakeEngine.get_archive
 
         async def logs_or_refuse(
@@ -69,7 +70,7 @@ class Trouble:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             try:
-                await anyio.sleep(0.02)
+                await anyio.sleep(self.files_take_s)
                 async for piece in files(engine, allocation_id, paths):
                     yield piece
             finally:
@@ -230,6 +231,7 @@ async def test_files_are_fetched_a_few_at_a_time_from_one_pool(
     tmp_path: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "FETCHES_AT_ONCE", 2)
+    trouble.files_take_s = 0.3  # long enough for another to come, also on a busy machine
     async with rig(tmp_path) as parts:
         ids = [await parts.submit(LEAVES, outputs=("result.txt",)) for _ in range(7)]
         await parts.place()

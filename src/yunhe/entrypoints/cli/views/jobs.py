@@ -175,6 +175,10 @@ def _situation(explanation: Explanation, *, now: float) -> str:
         return f"{job.name} is held until {local_time(job.demand.not_before, now=now)} (start_after); needs {wants}"
     if job.state is JobState.PENDING:
         decision = explanation.decision
+        if (
+            isinstance(decision, Placed) and job.reason
+        ):  # there is room; it waits for something else, such as a quota
+            return f"{job.name} waits {span(explanation.waiting_s)}: {job.reason}; needs {wants}"
         nobody = "" if decision is None else _nobody(len(decision.rejected))
         return f"{job.name} waits {span(explanation.waiting_s)}: needs {wants}{nobody}"
     place = f" on {job.attempts[-1].pool_name}" if job.attempts else ""

@@ -49,7 +49,7 @@ class PlacementRound:
     ) -> None:
         self.knew = knew
         self.quotas = quotas
-        self.held: dict[str, str] = {}
+        self.held: dict[str, Demand] = {}
         """Shapes that were not looked at, for their projects run as many jobs as they may."""
         self._taken: Counter[str] = Counter()
         """How many jobs of each project this round has placed."""
@@ -93,7 +93,7 @@ class PlacementRound:
                 asked[row.project_id] += 1
                 admitted.append(row)
             elif self._taken[row.project_id] >= room:
-                self.held[row.shape] = row.project_id
+                self.held[row.shape] = store.pending_order(row)
         return admitted
 
     def hold_reason(self, project_id: str) -> str:

@@ -233,8 +233,10 @@ class Placer:
                 self._queue.park(shape, needs_of(current.refused[shape]), self._world)
                 self._deadlines.add(shape, current.refused[shape])
             elif shape in current.held:
-                self._queue.hold(shape, current.held[shape])
-                self._over_quota[shape] = current.hold_reason(current.held[shape])
+                demand = current.held[shape]
+                self._queue.hold(shape, demand.project_id)
+                self._deadlines.add(shape, demand)
+                self._over_quota[shape] = current.hold_reason(demand.project_id)
         return placed
 
     async def _end_overdue(self) -> None:
