@@ -164,10 +164,9 @@ def run(  # noqa: PLR0913 - each is an option
         fields=fields,
     )
     given = list(files or ())[: len(files or ()) - len(verbatim)]
-    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output)
+    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output, explain_fields=explain_fields)
     wishes = replace(wishes, pareto=pareto, save=save, plan=plan, render=render)
     wishes = replace(wishes, patience_s=patience_s(wait, no_wait=no_wait, detach=detach))
-    wishes = replace(wishes, explain_fields=explain_fields)
     _serve(given, verbatim, overrides, current_context(project), wishes)
 
 
