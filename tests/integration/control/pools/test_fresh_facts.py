@@ -89,6 +89,18 @@ def carbon(grams: float) -> CarbonSeries:
     return CarbonSeries(g_per_kwh=(grams,))
 
 
+def _raise_price(client: Client) -> None:
+    client.set_prices("alder", price(6))
+
+
+def _drain(client: Client) -> None:
+    client.drain_pool("alder")
+
+
+def _cordon(client: Client) -> None:
+    client.cordon_node("alder", NODE)
+
+
 GREEN = {"speed": 1.0, "watts_full": 100.0, "carbon": carbon(400)}
 CHANGES = [
     Change("speed", {"policy": Policy.FASTEST}, both(speed=2.0), told=FactChanges(speed=1.0)),
@@ -160,9 +172,9 @@ CHANGES = [
         reported={"total": devices(1)},
     ),
     Change("readiness of a node", {}, both(), reports={}, reported={"ready": False, "reason": "it burns"}),
-    Change("price", {}, both(), done=lambda client: client.set_prices("alder", price(6))),
-    Change("drained", {}, both(), done=lambda client: client.drain_pool("alder")),
-    Change("cordoned", {}, both(), done=lambda client: client.cordon_node("alder", NODE)),
+    Change("price", {}, both(), done=_raise_price),
+    Change("drained", {}, both(), done=_drain),
+    Change("cordoned", {}, both(), done=_cordon),
 ]
 NO_DECISION_GOES_BY = {"site"}
 """Where a pool meets the network: it counts once links are known."""

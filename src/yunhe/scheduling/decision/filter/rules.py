@@ -268,8 +268,9 @@ def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
     """Return, node by node, whether it was asked for and what runs there allows *demand*; empty where any node would do."""
     wanted = [affinity for affinity in demand.affinity if affinity.over is Domain.NODE]
     spread = group_spread(demand)
-    most = spread.at_most if spread is not None and spread.over is Domain.NODE else None
-    if not wanted and not demand.nodes and most is None:
+    if spread is not None and spread.over is not Domain.NODE:
+        spread = None
+    if not wanted and not demand.nodes and spread is None:
         return np.zeros(0, dtype=np.uint8)
     ok = np.full(len(snapshot.node_ids), not demand.nodes, dtype=np.uint8)
     ok[[snapshot.row_of_node[node] for node in demand.nodes if node in snapshot.row_of_node]] = 1
@@ -279,9 +280,10 @@ def nodes_ok(demand: Demand, snapshot: Snapshot, groups: Groups) -> ByteArray:
         if rows is not None:
             runs[rows] = 1
         ok &= runs ^ 1 if affinity.apart else runs
-    for group in () if most is None else demand.groups:
-        members = np.bincount(groups.get(group, NO_ROWS), minlength=len(snapshot.node_ids))
-        ok &= (members < most).astype(np.uint8)
+    if spread is not None:
+        for group in demand.groups:
+            members = np.bincount(groups.get(group, NO_ROWS), minlength=len(snapshot.node_ids))
+            ok &= (members < spread.at_most).astype(np.uint8)
     return ok
 
 
