@@ -1,9 +1,9 @@
 """Orchestration: takes orders for jobs, tells of them, and runs what places and drives them."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -66,6 +66,8 @@ from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import AnyRow, Connection, Database
 from yunhe.storage.notices import Notices
 from yunhe.storage.quotas import QuotaBook
+
+T = TypeVar("T")
 
 RESIZE_WAIT_S = 15.0
 CHANGE_WAIT_S = 5.0
@@ -228,10 +230,7 @@ class OrchestrationService:
             store.request_stop(connection, job, now)
             return store.read_job(connection, job_id)
 
-        job = await self._database.write(write)
-        failpoint("stop-after-intent")
-        self._notices.poke()
-        return job
+        return await self._order_stops(write)
 
     async def stop_on_pool(self, pool_id: PoolId) -> int:
         """Ask every job that has a place on a pool to end, all or none; return how many were asked."""
@@ -244,10 +243,14 @@ class OrchestrationService:
                 store.request_stop(connection, job, now)
             return len(jobs)
 
-        asked = await self._database.write(write)
+        return await self._order_stops(write)
+
+    async def _order_stops(self, write: Callable[[Connection], T]) -> T:
+        """Write that jobs are to end, and have that seen at once."""
+        written = await self._database.write(write)
         failpoint("stop-after-intent")
         self._notices.poke()
-        return asked
+        return written
 
     async def resize(self, job_id: JobId, resources: Resources) -> Job:
         """Change a running job's limits in place."""
