@@ -2311,9 +2311,11 @@ type LaunchOrder struct {
 	Confinement *Confinement `protobuf:"bytes,14,opt,name=confinement,proto3,oneof" json:"confinement,omitempty"`
 	// Seconds between the polite signal and force, where nobody says otherwise: after a timeout, or when the engine itself
 	// ends it. Steps find it in YUNHE_GRACE_S. Not there: 10.
-	GraceS        *float64 `protobuf:"fixed64,15,opt,name=grace_s,json=graceS,proto3,oneof" json:"grace_s,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	GraceS *float64 `protobuf:"fixed64,15,opt,name=grace_s,json=graceS,proto3,oneof" json:"grace_s,omitempty"`
+	// Tell the two outputs apart in the marks of the log.
+	SeparateStderr bool `protobuf:"varint,16,opt,name=separate_stderr,json=separateStderr,proto3" json:"separate_stderr,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LaunchOrder) Reset() {
@@ -2449,6 +2451,13 @@ func (x *LaunchOrder) GetGraceS() float64 {
 		return *x.GraceS
 	}
 	return 0
+}
+
+func (x *LaunchOrder) GetSeparateStderr() bool {
+	if x != nil {
+		return x.SeparateStderr
+	}
+	return false
 }
 
 type Confinement struct {
@@ -3174,8 +3183,10 @@ func (x *ReadLogsRequest) GetFollow() bool {
 type LogChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts from the first byte ever, rotation or not.
-	Offset        int64  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
-	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Offset int64  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data   []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// Where its parts came from and when, the first at offset; empty: the engine does not say.
+	Marks         []*LogMark `protobuf:"bytes,3,rep,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3224,6 +3235,76 @@ func (x *LogChunk) GetData() []byte {
 	return nil
 }
 
+func (x *LogChunk) GetMarks() []*LogMark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// From byte offset on, up to the next mark, output came at this time from this stream.
+type LogMark struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Offset int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Milliseconds since the epoch.
+	AtMs int64 `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// "stdout", "stderr", or empty where they are not told apart.
+	Stream        string `protobuf:"bytes,3,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogMark) Reset() {
+	*x = LogMark{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogMark) ProtoMessage() {}
+
+func (x *LogMark) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogMark.ProtoReflect.Descriptor instead.
+func (*LogMark) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *LogMark) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *LogMark) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *LogMark) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
 type ReadUsageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -3234,7 +3315,7 @@ type ReadUsageRequest struct {
 
 func (x *ReadUsageRequest) Reset() {
 	*x = ReadUsageRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3327,7 @@ func (x *ReadUsageRequest) String() string {
 func (*ReadUsageRequest) ProtoMessage() {}
 
 func (x *ReadUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3340,7 @@ func (x *ReadUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadUsageRequest.ProtoReflect.Descriptor instead.
 func (*ReadUsageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadUsageRequest) GetTarget() *Target {
@@ -3300,7 +3381,7 @@ type UsageMinute struct {
 
 func (x *UsageMinute) Reset() {
 	*x = UsageMinute{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3393,7 @@ func (x *UsageMinute) String() string {
 func (*UsageMinute) ProtoMessage() {}
 
 func (x *UsageMinute) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3406,7 @@ func (x *UsageMinute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageMinute.ProtoReflect.Descriptor instead.
 func (*UsageMinute) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UsageMinute) GetSeq() int64 {
@@ -3431,7 +3512,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3524,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3537,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResizeRequest) GetTarget() *Target {
@@ -3499,7 +3580,7 @@ type PinRequest struct {
 
 func (x *PinRequest) Reset() {
 	*x = PinRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3592,7 @@ func (x *PinRequest) String() string {
 func (*PinRequest) ProtoMessage() {}
 
 func (x *PinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3605,7 @@ func (x *PinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
 func (*PinRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PinRequest) GetTarget() *Target {
@@ -3566,7 +3647,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3659,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3672,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PauseRequest) GetTarget() *Target {
@@ -3626,7 +3707,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3719,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3732,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ResumeRequest) GetTarget() *Target {
@@ -3694,7 +3775,7 @@ type Upload struct {
 
 func (x *Upload) Reset() {
 	*x = Upload{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +3787,7 @@ func (x *Upload) String() string {
 func (*Upload) ProtoMessage() {}
 
 func (x *Upload) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +3800,7 @@ func (x *Upload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upload.ProtoReflect.Descriptor instead.
 func (*Upload) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Upload) GetAllocationId() string {
@@ -3781,7 +3862,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3874,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3887,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Announcement) GetTarget() *Target {
@@ -3836,7 +3917,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +3929,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +3942,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{50}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3914,7 +3995,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +4007,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +4020,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{51}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{52}
 }
 
 type GetArchiveRequest struct {
@@ -3953,7 +4034,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4046,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4059,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{52}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetArchiveRequest) GetTarget() *Target {
@@ -4011,7 +4092,7 @@ type ArchivePiece struct {
 
 func (x *ArchivePiece) Reset() {
 	*x = ArchivePiece{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4104,7 @@ func (x *ArchivePiece) String() string {
 func (*ArchivePiece) ProtoMessage() {}
 
 func (x *ArchivePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4117,7 @@ func (x *ArchivePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchivePiece.ProtoReflect.Descriptor instead.
 func (*ArchivePiece) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{53}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ArchivePiece) GetData() []byte {
@@ -4059,7 +4140,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4071,7 +4152,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4084,7 +4165,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{54}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExecRequest) GetArgv() []string {
@@ -4126,7 +4207,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4138,7 +4219,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4151,7 +4232,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{55}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ExecStart) GetTarget() *Target {
@@ -4185,7 +4266,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4197,7 +4278,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4210,7 +4291,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{56}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Window) GetRows() int32 {
@@ -4241,7 +4322,7 @@ type ExecMessage struct {
 
 func (x *ExecMessage) Reset() {
 	*x = ExecMessage{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4334,7 @@ func (x *ExecMessage) String() string {
 func (*ExecMessage) ProtoMessage() {}
 
 func (x *ExecMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4347,7 @@ func (x *ExecMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecMessage.ProtoReflect.Descriptor instead.
 func (*ExecMessage) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{57}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExecMessage) GetPart() isExecMessage_Part {
@@ -4334,7 +4415,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4346,7 +4427,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4359,7 +4440,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{58}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{59}
 }
 
 type ExecEvent struct {
@@ -4376,7 +4457,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4388,7 +4469,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4401,7 +4482,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{59}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ExecEvent) GetPart() isExecEvent_Part {
@@ -4650,7 +4731,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.yunhe.engine.v1.NodeR\x05nodes\"2\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06script\x18\x02 \x01(\tR\x06script\"\xad\x06\n" +
+	"\x06script\x18\x02 \x01(\tR\x06script\"\xd6\x06\n" +
 	"\vLaunchOrder\x12#\n" +
 	"\rallocation_id\x18\x01 \x01(\tR\fallocationId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x1d\n" +
@@ -4668,7 +4749,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x10disk_limit_bytes\x18\f \x01(\x03H\x01R\x0ediskLimitBytes\x88\x01\x01\x12\x18\n" +
 	"\aoutputs\x18\r \x03(\tR\aoutputs\x12C\n" +
 	"\vconfinement\x18\x0e \x01(\v2\x1c.yunhe.engine.v1.ConfinementH\x02R\vconfinement\x88\x01\x01\x12\x1c\n" +
-	"\agrace_s\x18\x0f \x01(\x01H\x03R\x06graceS\x88\x01\x01\x1a7\n" +
+	"\agrace_s\x18\x0f \x01(\x01H\x03R\x06graceS\x88\x01\x01\x12'\n" +
+	"\x0fseparate_stderr\x18\x10 \x01(\bR\x0eseparateStderr\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -4755,10 +4837,15 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12#\n" +
 	"\rallocation_id\x18\x02 \x01(\tR\fallocationId\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow\"6\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\"f\n" +
 	"\bLogChunk\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"[\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
+	"\x05marks\x18\x03 \x03(\v2\x18.yunhe.engine.v1.LogMarkR\x05marks\"N\n" +
+	"\aLogMark\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\tR\x06stream\"[\n" +
 	"\x10ReadUsageRequest\x12/\n" +
 	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12\x16\n" +
 	"\x06beyond\x18\x02 \x01(\x03R\x06beyond\"\xe7\x03\n" +
@@ -4917,7 +5004,7 @@ func file_yunhe_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(Isolation)(0),                 // 0: yunhe.engine.v1.Isolation
 	(Level)(0),                     // 1: yunhe.engine.v1.Level
@@ -4965,45 +5052,46 @@ var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(*Observation)(nil),            // 43: yunhe.engine.v1.Observation
 	(*ReadLogsRequest)(nil),        // 44: yunhe.engine.v1.ReadLogsRequest
 	(*LogChunk)(nil),               // 45: yunhe.engine.v1.LogChunk
-	(*ReadUsageRequest)(nil),       // 46: yunhe.engine.v1.ReadUsageRequest
-	(*UsageMinute)(nil),            // 47: yunhe.engine.v1.UsageMinute
-	(*ResizeRequest)(nil),          // 48: yunhe.engine.v1.ResizeRequest
-	(*PinRequest)(nil),             // 49: yunhe.engine.v1.PinRequest
-	(*PauseRequest)(nil),           // 50: yunhe.engine.v1.PauseRequest
-	(*ResumeRequest)(nil),          // 51: yunhe.engine.v1.ResumeRequest
-	(*Upload)(nil),                 // 52: yunhe.engine.v1.Upload
-	(*Announcement)(nil),           // 53: yunhe.engine.v1.Announcement
-	(*PutArchiveRequest)(nil),      // 54: yunhe.engine.v1.PutArchiveRequest
-	(*PutArchiveResponse)(nil),     // 55: yunhe.engine.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),      // 56: yunhe.engine.v1.GetArchiveRequest
-	(*ArchivePiece)(nil),           // 57: yunhe.engine.v1.ArchivePiece
-	(*ExecRequest)(nil),            // 58: yunhe.engine.v1.ExecRequest
-	(*ExecStart)(nil),              // 59: yunhe.engine.v1.ExecStart
-	(*Window)(nil),                 // 60: yunhe.engine.v1.Window
-	(*ExecMessage)(nil),            // 61: yunhe.engine.v1.ExecMessage
-	(*ExecStarted)(nil),            // 62: yunhe.engine.v1.ExecStarted
-	(*ExecEvent)(nil),              // 63: yunhe.engine.v1.ExecEvent
-	nil,                            // 64: yunhe.engine.v1.Target.OptionsEntry
-	nil,                            // 65: yunhe.engine.v1.Manifest.OptionsEntry
-	nil,                            // 66: yunhe.engine.v1.Manifest.MissingEntry
-	nil,                            // 67: yunhe.engine.v1.Description.MissingEntry
-	nil,                            // 68: yunhe.engine.v1.Node.LabelsEntry
-	nil,                            // 69: yunhe.engine.v1.LaunchOrder.EnvsEntry
-	nil,                            // 70: yunhe.engine.v1.LaunchOrder.SecretsEntry
+	(*LogMark)(nil),                // 46: yunhe.engine.v1.LogMark
+	(*ReadUsageRequest)(nil),       // 47: yunhe.engine.v1.ReadUsageRequest
+	(*UsageMinute)(nil),            // 48: yunhe.engine.v1.UsageMinute
+	(*ResizeRequest)(nil),          // 49: yunhe.engine.v1.ResizeRequest
+	(*PinRequest)(nil),             // 50: yunhe.engine.v1.PinRequest
+	(*PauseRequest)(nil),           // 51: yunhe.engine.v1.PauseRequest
+	(*ResumeRequest)(nil),          // 52: yunhe.engine.v1.ResumeRequest
+	(*Upload)(nil),                 // 53: yunhe.engine.v1.Upload
+	(*Announcement)(nil),           // 54: yunhe.engine.v1.Announcement
+	(*PutArchiveRequest)(nil),      // 55: yunhe.engine.v1.PutArchiveRequest
+	(*PutArchiveResponse)(nil),     // 56: yunhe.engine.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),      // 57: yunhe.engine.v1.GetArchiveRequest
+	(*ArchivePiece)(nil),           // 58: yunhe.engine.v1.ArchivePiece
+	(*ExecRequest)(nil),            // 59: yunhe.engine.v1.ExecRequest
+	(*ExecStart)(nil),              // 60: yunhe.engine.v1.ExecStart
+	(*Window)(nil),                 // 61: yunhe.engine.v1.Window
+	(*ExecMessage)(nil),            // 62: yunhe.engine.v1.ExecMessage
+	(*ExecStarted)(nil),            // 63: yunhe.engine.v1.ExecStarted
+	(*ExecEvent)(nil),              // 64: yunhe.engine.v1.ExecEvent
+	nil,                            // 65: yunhe.engine.v1.Target.OptionsEntry
+	nil,                            // 66: yunhe.engine.v1.Manifest.OptionsEntry
+	nil,                            // 67: yunhe.engine.v1.Manifest.MissingEntry
+	nil,                            // 68: yunhe.engine.v1.Description.MissingEntry
+	nil,                            // 69: yunhe.engine.v1.Node.LabelsEntry
+	nil,                            // 70: yunhe.engine.v1.LaunchOrder.EnvsEntry
+	nil,                            // 71: yunhe.engine.v1.LaunchOrder.SecretsEntry
 }
 var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
-	64, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
+	65, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
 	6,  // 1: yunhe.engine.v1.Problem.fields:type_name -> yunhe.engine.v1.FieldProblem
 	10, // 2: yunhe.engine.v1.DescribePluginResponse.manifest:type_name -> yunhe.engine.v1.Manifest
-	65, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
-	66, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
+	66, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
+	67, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
 	11, // 5: yunhe.engine.v1.Manifest.limits:type_name -> yunhe.engine.v1.PluginLimits
 	12, // 6: yunhe.engine.v1.Manifest.fields:type_name -> yunhe.engine.v1.FieldMapping
 	4,  // 7: yunhe.engine.v1.OnboardRequest.target:type_name -> yunhe.engine.v1.Target
 	4,  // 8: yunhe.engine.v1.GetAccountRequest.target:type_name -> yunhe.engine.v1.Target
 	17, // 9: yunhe.engine.v1.Account.quotas:type_name -> yunhe.engine.v1.Quota
 	4,  // 10: yunhe.engine.v1.DescribeEngineRequest.target:type_name -> yunhe.engine.v1.Target
-	67, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
+	68, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
 	0,  // 12: yunhe.engine.v1.Description.isolation:type_name -> yunhe.engine.v1.Isolation
 	20, // 13: yunhe.engine.v1.Description.guards:type_name -> yunhe.engine.v1.GuardReport
 	21, // 14: yunhe.engine.v1.ResourceVector.accelerators:type_name -> yunhe.engine.v1.Accelerators
@@ -5016,15 +5104,15 @@ var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
 	4,  // 21: yunhe.engine.v1.GetInventoryRequest.target:type_name -> yunhe.engine.v1.Target
 	22, // 22: yunhe.engine.v1.Node.total:type_name -> yunhe.engine.v1.ResourceVector
 	22, // 23: yunhe.engine.v1.Node.used:type_name -> yunhe.engine.v1.ResourceVector
-	68, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
+	69, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
 	30, // 25: yunhe.engine.v1.Node.system:type_name -> yunhe.engine.v1.NodeSystem
 	31, // 26: yunhe.engine.v1.Node.file_systems:type_name -> yunhe.engine.v1.FileSystem
 	32, // 27: yunhe.engine.v1.Node.throughput:type_name -> yunhe.engine.v1.Throughput
 	29, // 28: yunhe.engine.v1.Inventory.nodes:type_name -> yunhe.engine.v1.Node
 	22, // 29: yunhe.engine.v1.LaunchOrder.resources:type_name -> yunhe.engine.v1.ResourceVector
 	34, // 30: yunhe.engine.v1.LaunchOrder.steps:type_name -> yunhe.engine.v1.Step
-	69, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
-	70, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
+	70, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
+	71, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
 	36, // 33: yunhe.engine.v1.LaunchOrder.confinement:type_name -> yunhe.engine.v1.Confinement
 	4,  // 34: yunhe.engine.v1.LaunchRequest.target:type_name -> yunhe.engine.v1.Target
 	35, // 35: yunhe.engine.v1.LaunchRequest.order:type_name -> yunhe.engine.v1.LaunchOrder
@@ -5037,65 +5125,66 @@ var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
 	41, // 42: yunhe.engine.v1.Observed.meters:type_name -> yunhe.engine.v1.Meters
 	42, // 43: yunhe.engine.v1.Observation.allocations:type_name -> yunhe.engine.v1.Observed
 	4,  // 44: yunhe.engine.v1.ReadLogsRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 45: yunhe.engine.v1.ReadUsageRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 46: yunhe.engine.v1.ResizeRequest.target:type_name -> yunhe.engine.v1.Target
-	22, // 47: yunhe.engine.v1.ResizeRequest.resources:type_name -> yunhe.engine.v1.ResourceVector
-	4,  // 48: yunhe.engine.v1.PinRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 49: yunhe.engine.v1.PauseRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 50: yunhe.engine.v1.ResumeRequest.target:type_name -> yunhe.engine.v1.Target
-	22, // 51: yunhe.engine.v1.Upload.resources:type_name -> yunhe.engine.v1.ResourceVector
-	4,  // 52: yunhe.engine.v1.Announcement.target:type_name -> yunhe.engine.v1.Target
-	52, // 53: yunhe.engine.v1.Announcement.upload:type_name -> yunhe.engine.v1.Upload
-	53, // 54: yunhe.engine.v1.PutArchiveRequest.announcement:type_name -> yunhe.engine.v1.Announcement
-	4,  // 55: yunhe.engine.v1.GetArchiveRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 56: yunhe.engine.v1.ExecStart.target:type_name -> yunhe.engine.v1.Target
-	58, // 57: yunhe.engine.v1.ExecStart.request:type_name -> yunhe.engine.v1.ExecRequest
-	59, // 58: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
-	60, // 59: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
-	62, // 60: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
-	8,  // 61: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
-	13, // 62: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
-	15, // 63: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
-	18, // 64: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
-	23, // 65: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
-	28, // 66: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
-	37, // 67: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
-	38, // 68: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
-	39, // 69: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
-	40, // 70: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
-	44, // 71: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
-	46, // 72: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
-	48, // 73: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
-	49, // 74: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
-	50, // 75: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
-	51, // 76: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
-	54, // 77: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
-	56, // 78: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
-	61, // 79: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
-	9,  // 80: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
-	14, // 81: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
-	16, // 82: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
-	19, // 83: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
-	27, // 84: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
-	33, // 85: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
-	7,  // 86: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
-	7,  // 87: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
-	7,  // 88: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
-	43, // 89: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
-	45, // 90: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
-	47, // 91: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
-	7,  // 92: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
-	7,  // 93: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
-	7,  // 94: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
-	7,  // 95: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
-	55, // 96: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
-	57, // 97: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
-	63, // 98: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
-	80, // [80:99] is the sub-list for method output_type
-	61, // [61:80] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	46, // 45: yunhe.engine.v1.LogChunk.marks:type_name -> yunhe.engine.v1.LogMark
+	4,  // 46: yunhe.engine.v1.ReadUsageRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 47: yunhe.engine.v1.ResizeRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 48: yunhe.engine.v1.ResizeRequest.resources:type_name -> yunhe.engine.v1.ResourceVector
+	4,  // 49: yunhe.engine.v1.PinRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 50: yunhe.engine.v1.PauseRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 51: yunhe.engine.v1.ResumeRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 52: yunhe.engine.v1.Upload.resources:type_name -> yunhe.engine.v1.ResourceVector
+	4,  // 53: yunhe.engine.v1.Announcement.target:type_name -> yunhe.engine.v1.Target
+	53, // 54: yunhe.engine.v1.Announcement.upload:type_name -> yunhe.engine.v1.Upload
+	54, // 55: yunhe.engine.v1.PutArchiveRequest.announcement:type_name -> yunhe.engine.v1.Announcement
+	4,  // 56: yunhe.engine.v1.GetArchiveRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 57: yunhe.engine.v1.ExecStart.target:type_name -> yunhe.engine.v1.Target
+	59, // 58: yunhe.engine.v1.ExecStart.request:type_name -> yunhe.engine.v1.ExecRequest
+	60, // 59: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
+	61, // 60: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
+	63, // 61: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
+	8,  // 62: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
+	13, // 63: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
+	15, // 64: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
+	18, // 65: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
+	23, // 66: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
+	28, // 67: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
+	37, // 68: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
+	38, // 69: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
+	39, // 70: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
+	40, // 71: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
+	44, // 72: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
+	47, // 73: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
+	49, // 74: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
+	50, // 75: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
+	51, // 76: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
+	52, // 77: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
+	55, // 78: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
+	57, // 79: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
+	62, // 80: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
+	9,  // 81: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
+	14, // 82: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
+	16, // 83: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
+	19, // 84: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
+	27, // 85: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
+	33, // 86: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
+	7,  // 87: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
+	7,  // 88: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
+	7,  // 89: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
+	43, // 90: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
+	45, // 91: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
+	48, // 92: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
+	7,  // 93: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
+	7,  // 94: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
+	7,  // 95: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
+	7,  // 96: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
+	56, // 97: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
+	58, // 98: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
+	64, // 99: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
+	81, // [81:100] is the sub-list for method output_type
+	62, // [62:81] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_engine_v1_engine_proto_init() }
@@ -5115,17 +5204,17 @@ func file_yunhe_engine_v1_engine_proto_init() {
 	file_yunhe_engine_v1_engine_proto_msgTypes[37].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[38].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[39].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[43].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[50].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[44].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[51].OneofWrappers = []any{
 		(*PutArchiveRequest_Announcement)(nil),
 		(*PutArchiveRequest_Piece)(nil),
 	}
-	file_yunhe_engine_v1_engine_proto_msgTypes[57].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[58].OneofWrappers = []any{
 		(*ExecMessage_Start)(nil),
 		(*ExecMessage_Input)(nil),
 		(*ExecMessage_Window)(nil),
 	}
-	file_yunhe_engine_v1_engine_proto_msgTypes[59].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[60].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Output)(nil),
 		(*ExecEvent_ExitCode)(nil),
@@ -5136,7 +5225,7 @@ func file_yunhe_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_engine_v1_engine_proto_rawDesc), len(file_yunhe_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

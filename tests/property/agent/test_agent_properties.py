@@ -17,7 +17,7 @@ from yunhe.agent.protocol.frames import MAX_FRAME_BYTES, Decoder, Frame, encode
 from yunhe.agent.protocol.refusals import Refusal
 from yunhe.agent.protocol.shapes import SHAPES, check_body
 from yunhe.agent.runs.journal import Journal
-from yunhe.agent.runs.logs import LogWriter, end_of_log, read_log
+from yunhe.agent.runs.logs import STREAMS, LogWriter, end_of_log, read_log, read_marks, segments
 from yunhe.agent.runs.meters import GAP_MS, Meter, UsageSample, band_of
 
 few = settings(max_examples=60, deadline=None)
@@ -117,22 +117,25 @@ def test_a_damaged_journal_yields_its_intact_beginning_and_loses_no_byte(
     pieces=st.lists(st.binary(min_size=1, max_size=30_000), max_size=20),
     limit=st.integers(16 * 1024, 200_000),
     offset=st.integers(0, 400_000),
+    compress=st.booleans(),
 )
 def test_a_log_is_the_end_of_what_was_written_at_its_own_offsets(
-    pieces: list[bytes], limit: int, offset: int
+    pieces: list[bytes], limit: int, offset: int, *, compress: bool
 ) -> None:
     with directory() as path:
-        log = LogWriter(str(path), limit)
-        for piece in pieces:
-            log.write(piece)
+        log = LogWriter(str(path), limit, compress=compress)
+        for number, piece in enumerate(pieces):
+            log.write(piece, STREAMS[number % 3])
         log.close()
         whole = b"".join(pieces)
         assert end_of_log(str(path)) == len(whole) == log.offset
-        kept = sum(file.stat().st_size for file in path.iterdir())
+        kept = sum(file.stat().st_size for file in path.iterdir() if file.suffix != ".marks")
         assert kept <= max(limit, 16 * 1024)
-        assert kept >= min(len(whole), limit // 2), "more was dropped than had to be"
+        start = max(offset, (segments(str(path)) or [0])[0])
+        if not compress:
+            assert kept >= min(len(whole), limit // 2), "more was dropped than had to be"
         at, out = offset, b""
-        start = min(max(offset, len(whole) - kept), max(offset, len(whole)))
+        streams = b""
         while True:
             begin, data = read_log(str(path), at, 7000)
             if not data:
@@ -140,7 +143,14 @@ def test_a_log_is_the_end_of_what_was_written_at_its_own_offsets(
             assert begin == (start if not out else at)
             out += data
             at = begin + len(data)
+            marks = read_marks(str(path), begin, at)
+            assert marks[0].offset == begin
+            ends = [mark.offset for mark in marks[1:]] + [at]
+            for mark, end in zip(marks, ends, strict=True):
+                streams += bytes([STREAMS.index(mark.stream)]) * (end - mark.offset)
         assert out == whole[start:]
+        came = b"".join(bytes([number % 3]) * len(piece) for number, piece in enumerate(pieces))
+        assert streams == came[start:]
 
 
 steps = st.lists(

@@ -21,7 +21,7 @@ from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES, Decoder, Frame, encode
 from yunhe.agent.protocol.refusals import BUSY, INTERNAL, INVALID, RESTARTING, Refusal, refusal_of
 from yunhe.agent.protocol.shapes import SHAPES, Check, check_body
-from yunhe.agent.runs.logs import end_of_log, read_log
+from yunhe.agent.runs.logs import end_of_log, read_log, read_marks
 from yunhe.agent.runs.node import POWERS, AgentNode
 from yunhe.agent.runs.processes import boot_id
 from yunhe.agent.runs.register import LIVE, PREPARING
@@ -197,7 +197,7 @@ class AgentServer:
             start, data = read_log(directory, offset, CHUNK_BYTES)
             if data:
                 offset = start + len(data)
-                await call.part({"offset": start}, data)
+                await call.part(log_part(call, directory, start, offset), data)
             elif more:
                 await asyncio.sleep(FOLLOW_EVERY_S)
             else:
@@ -236,6 +236,12 @@ async def answer(call: Call, handlers: dict[str, Handler], shapes: dict[str, Che
         with contextlib.suppress(OSError):  # a full disk has no room for it either
             sys.stderr.write(f"{call.verb}: {type(fault).__name__} at {where.filename}:{where.lineno}\n")
         await call.refuse(Refusal(INTERNAL, f"The agent failed at {call.verb}: {type(fault).__name__}."))
+
+
+def log_part(call: Call, directory: str, start: int, end: int) -> dict[str, Any]:
+    """Return what is said of a piece of output, with its marks for who asked for them."""
+    marks = read_marks(directory, start, end) if call.body.get("marks") else []
+    return {"offset": start, **({"marks": marks} if marks else {})}
 
 
 class Answering(Protocol):

@@ -241,6 +241,7 @@ class AgentNode:
             "timeout_s": body.get("timeout_s"),
             "grace_s": body.get("grace_s", DEFAULT_GRACE_S),
             "log_limit_bytes": body.get("log_limit_bytes", DEFAULT_LOG_BYTES),
+            "separate_stderr": body.get("separate_stderr", False),
             "disk_limit_bytes": disk_bytes,
             "scratch": self.has_scratch and scratch.is_meant_for(allocation.run, disk_bytes),
             "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),

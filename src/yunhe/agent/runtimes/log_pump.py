@@ -21,18 +21,31 @@ _DRAINED_WITHIN_S = 2.0
 
 
 class LogPump:
-    """Reads the pipe *source* and writes the log; the writer is this process, or one it has started."""
+    """Reads the pipes of *sources*, each with its stream, and writes the log; by this process, or one it has started."""
 
-    def __init__(self, directory: str, limit_bytes: int, source: int, group: LimitGroup) -> None:
+    def __init__(
+        self,
+        directory: str,
+        limit_bytes: int,
+        sources: dict[int, str],
+        group: LimitGroup,
+        *,
+        compress: bool = True,
+    ) -> None:
         self._directory = directory
-        self._limit_bytes = limit_bytes
         self._group = group
-        self._writer = LogWriter(directory, limit_bytes)
+        self._limit_bytes = limit_bytes
+        self._compress = compress
+        self._writer = self._new_writer(0)
         self._shared = mmap.mmap(-1, _OFFSET.size)
         self._pid = 0
         self._hand_over_at = HAND_OVER_BYTES
-        self.source = source
-        os.set_blocking(source, False)
+        self.sources = sources
+        for source in sources:
+            os.set_blocking(source, False)
+
+    def _new_writer(self, offset: int) -> LogWriter:
+        return LogWriter(self._directory, self._limit_bytes, offset, compress=self._compress)
 
     @property
     def pid(self) -> int:
@@ -58,12 +71,15 @@ class LogPump:
         return True
 
     def _move(self) -> bool:
-        try:
-            data = os.read(self.source, _PIECE_BYTES)
-        except BlockingIOError:
-            return False
-        self._writer.write(data)
-        return bool(data)
+        moved = False
+        for source, stream in self.sources.items():
+            try:
+                data = os.read(source, _PIECE_BYTES)
+            except BlockingIOError:
+                continue
+            self._writer.write(data, stream)
+            moved |= bool(data)
+        return moved
 
     def _hand_over(self) -> None:
         _OFFSET.pack_into(self._shared, 0, self._writer.offset)
@@ -87,7 +103,8 @@ class LogPump:
         signal.signal(signal.SIGTERM, lambda _number, _frame: None)
         end_with(parent)
         poll = select.poll()
-        poll.register(self.source, select.POLLIN)
+        for source in self.sources:
+            poll.register(source, select.POLLIN)
         poll.register(heard, select.POLLIN)
         told = False
         while True:
@@ -104,7 +121,7 @@ class LogPump:
             # Of its last piece it may have written what it had no time to count.
             offset = max(_OFFSET.unpack_from(self._shared, 0)[0], end_of_log(self._directory))
             self._writer.close()
-            self._writer = LogWriter(self._directory, self._limit_bytes, offset)
+            self._writer = self._new_writer(offset)
             self._hand_over_at = offset + HAND_OVER_BYTES
 
     def take_back(self) -> None:

@@ -75,8 +75,7 @@ class Wrapper:
         self._run = Run(order["runs"], order["allocation_id"])
         keeper = LimitsBackend(order["keeper"]["kind"], order["keeper"]["paths"])
         self._group = keeper.group(self._run.id, ancestor=os.getpid())
-        log_end, self._task_end = os.pipe()
-        self._log = LogPump(self._run.log, order["log_limit_bytes"], log_end, self._group)
+        self._log, self._task_ends = self._open_log()
         self._alarm_end, alarm = os.pipe()
         for handle in (self._alarm_end, alarm):
             os.set_blocking(handle, False)
@@ -102,6 +101,17 @@ class Wrapper:
         self._unbilled = (0, 0, 0)
         """What helper programs of the runtime used, which is not the task's to pay."""
         self._sandbox = sandbox_of(order, self._run)
+
+    def _open_log(self) -> tuple[LogPump, tuple[int, int]]:
+        """Return the log, and what the steps have as their two outputs: one pipe, or a pipe for each."""
+        log_end, out = os.pipe()
+        sources, errors = {log_end: ""}, out
+        if self._order.get("separate_stderr"):
+            error_end, errors = os.pipe()
+            sources = {log_end: "stdout", error_end: "stderr"}
+        compress = bool(self._order.get("compress_log", True))
+        pump = LogPump(self._run.log, self._order["log_limit_bytes"], sources, self._group, compress=compress)
+        return pump, (out, errors)
 
     def _open_reaped(self) -> mmap.mmap:
         reserve(self._run.at("reaped"), REAPED.size)
@@ -246,8 +256,8 @@ class Wrapper:
         self._group.join()
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
-        os.dup2(self._task_end, 1)
-        os.dup2(self._task_end, 2)
+        os.dup2(self._task_ends[0], 1)
+        os.dup2(self._task_ends[1], 2)
         self._sandbox.enter()
         os.chdir(self._run.work)
         self._sandbox.confine()
@@ -259,7 +269,8 @@ class Wrapper:
         if also is not None:
             poll.register(also, select.POLLIN)
         if self._log.is_ours:
-            poll.register(self._log.source, select.POLLIN)
+            for source in self._log.sources:
+                poll.register(source, select.POLLIN)
         poll.register(self._alarm_end, select.POLLIN)
         now = time.monotonic()
         ends = (self._deadline, self._force_at, self._look_again_at, self._wake_at)
@@ -407,7 +418,8 @@ class Wrapper:
         self._group.kill()
         carried = self._sandbox.network.carried()
         self._sandbox.kill()
-        os.close(self._task_end)
+        for end in set(self._task_ends):
+            os.close(end)
         until = time.monotonic() + 2.0
         while (self._log.pump() or self._reap()) and time.monotonic() < until:
             time.sleep(0.001)

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -201,13 +202,14 @@ class AsyncClient:
         return follow_changes(self._connection, _job(job_id))
 
     def logs(
-        self, job_id: str, *, attempt: int = 0, offset: int = 0, follow: bool = False
+        self, job_id: str, *, attempt: int = 0, offset: int = 0, follow: bool = False, marks: bool = False
     ) -> AsyncGenerator[LogPiece, None]:
         """Yield the output of one attempt, or of all (0), from *offset*; followed, until the job has ended.
 
+        Followed, or with *marks*, each piece tells when its parts came and from which stream.
         A dropped connection is taken up again where it ended: no byte is lost or repeated.
         """
-        read = follow_logs if follow else read_logs
+        read = partial(follow_logs, follow=follow) if follow or marks else read_logs
         return read(self._connection, _job(job_id), attempt, offset)
 
     async def stop(self, job_id: str) -> Job:

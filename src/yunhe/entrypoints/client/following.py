@@ -38,13 +38,14 @@ async def follow_changes(connection: ApiConnection, job_path: str) -> AsyncGener
 
 
 async def follow_logs(
-    connection: ApiConnection, job_path: str, attempt: int, offset: int
+    connection: ApiConnection, job_path: str, attempt: int, offset: int, *, follow: bool = True
 ) -> AsyncGenerator[LogPiece, None]:
-    """Yield output as it comes, until the job has ended and all is read."""
+    """Yield output with its marks as it comes, until the job has ended and all is read; or what there is now."""
     place = _Place(attempt, offset)
+    more = (("follow", "true"),) if follow else (("marks", "true"),)
     patience = RetryPolicy(FOLLOW_PATIENCE_S)
     while True:
-        call = ApiCall(method="GET", path=f"{job_path}/logs", query=(*place.query(), ("follow", "true")))
+        call = ApiCall(method="GET", path=f"{job_path}/logs", query=(*place.query(), *more))
         try:
             async with aclosing(connection.events(call)) as events:
                 async for event in events:

@@ -190,6 +190,9 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     """How long its programs have after the polite signal before they are forced, where nobody says otherwise: after a
     timeout, or when the engine itself ends it. Steps find it in ``YUNHE_GRACE_S``."""
     log_limit_bytes: int = 64 * 1024 * 1024
+    """How much room output has until it is fetched; beyond it the oldest goes. An engine may keep it compressed."""
+    separate_stderr: bool = False
+    """Tell the two outputs apart in the marks of the log; their order is then only as exact as their times."""
     disk_limit_bytes: int | None = None
     outputs: tuple[str, ...] = ()
     """Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then."""
@@ -275,11 +278,22 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator should hear of: a quarantined journal tail, a full disk …"""
 
 
+class LogMark(msgspec.Struct, frozen=True, array_like=True):
+    """From byte *offset* on, up to the next mark, output came at this time from this stream."""
+
+    offset: int
+    at_ms: int
+    stream: str = ""
+    """``stdout``, ``stderr``, or empty where they are not told apart."""
+
+
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of an allocation's output; ``offset`` counts from its first byte ever, rotation or not."""
 
     offset: int
     data: bytes
+    marks: tuple[LogMark, ...] = ()
+    """Where its parts came from and when, the first at ``offset``; empty: the engine does not say."""
 
 
 class UsageMinute(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from yunhe.infrastructure.contract.model import (
     Inventory,
     LaunchOrder,
     LogChunk,
+    LogMark,
     Observation,
     Observed,
     Spec,
@@ -219,10 +220,12 @@ class HostEngine:
     ) -> AsyncIterator[LogChunk]:
         """Yield output from byte *offset*."""
         link = await self._link()
-        body = {"allocation_id": allocation_id, "offset": offset, "follow": follow}
+        body = {"allocation_id": allocation_id, "offset": offset, "follow": follow, "marks": True}
         async for frame in link.stream("logs", body):
             if "part" in frame.header:
-                yield LogChunk(offset=frame.header["part"]["offset"], data=frame.payload)
+                part = frame.header["part"]
+                marks = msgspec.convert(part.get("marks", ()), tuple[LogMark, ...])
+                yield LogChunk(offset=part["offset"], data=frame.payload, marks=marks)
 
     async def usage(self, *, beyond: int = -1) -> AsyncIterator[UsageMinute]:
         """Yield every minute after *beyond*; the agent forgets those up to it."""

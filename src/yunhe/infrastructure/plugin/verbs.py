@@ -104,7 +104,8 @@ async def read_logs(engine: Engine, request: pb.ReadLogsRequest) -> AsyncIterato
     """Yield output."""
     allocation_id = AllocationId(request.allocation_id)
     async for chunk in engine.logs(allocation_id, offset=request.offset, follow=request.follow):
-        yield pb.LogChunk(offset=chunk.offset, data=chunk.data)
+        marks = [pb.LogMark(offset=mark.offset, at_ms=mark.at_ms, stream=mark.stream) for mark in chunk.marks]
+        yield pb.LogChunk(offset=chunk.offset, data=chunk.data, marks=marks)
 
 
 async def read_usage(engine: Engine, request: pb.ReadUsageRequest) -> AsyncIterator[pb.UsageMinute]:

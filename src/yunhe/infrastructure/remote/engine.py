@@ -13,6 +13,7 @@ from yunhe.infrastructure.contract.model import (
     Inventory,
     LaunchOrder,
     LogChunk,
+    LogMark,
     Observation,
     Upload,
     UsageMinute,
@@ -96,7 +97,8 @@ class RemoteEngine:
             "Resources/ReadLogs", request, pb.LogChunk, within_s=READ_WITHIN_S, waits=follow
         ):
             offset = chunk.offset + len(chunk.data)
-            yield LogChunk(offset=chunk.offset, data=chunk.data)
+            marks = tuple(LogMark(mark.offset, mark.at_ms, mark.stream) for mark in chunk.marks)
+            yield LogChunk(offset=chunk.offset, data=chunk.data, marks=marks)
 
     async def usage(self, *, beyond: int = -1) -> AsyncIterator[UsageMinute]:
         """Yield every minute after *beyond*; a stream that is cut goes on after the last."""

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import ExecRequest, ExecSession, LaunchOrder
+from yunhe.control.pools.model import ExecRequest, ExecSession, LaunchOrder, LogChunk
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     ConflictError,
@@ -53,6 +53,7 @@ from yunhe.scheduling.orchestration.jobs.model import (
     SubmissionKey,
 )
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState
+from yunhe.scheduling.orchestration.log_pieces import marks_of
 from yunhe.scheduling.orchestration.placing import placement_store
 from yunhe.scheduling.orchestration.placing.rounds import (
     RoundRow,
@@ -189,6 +190,8 @@ class OrchestrationService:
                 envs=order.envs,
                 timeout_s=order.timeout_s,
                 grace_s=order.grace_s,
+                log_limit_bytes=order.log_limit_bytes,
+                separate_stderr=order.separate_stderr,
                 disk_limit_bytes=place.resources.disk_mib * MIB or None,
                 outputs=order.outputs,
             )
@@ -352,9 +355,8 @@ class OrchestrationService:
             found = await self._database.read(lambda c, o=offset: store.read_log(c, attempt.allocation_id, o))
             if found is None:
                 return
-            start, data = found
-            yield LogPiece(attempt=attempt.number, offset=start, data=data)
-            offset = start + len(data)
+            yield _piece(attempt, found, self._clock())
+            offset = found.offset + len(found.data)
 
     async def _live_logs(self, attempt: Attempt, offset: int, *, follow: bool) -> AsyncIterator[LogPiece]:
         """Yield what the pool has beyond what is kept; nothing while it does not answer or knows nothing yet."""
@@ -362,7 +364,7 @@ class OrchestrationService:
             async for chunk in self._pools.logs(
                 attempt.pool_id, attempt.allocation_id, offset=offset, follow=follow
             ):
-                yield LogPiece(attempt=attempt.number, offset=chunk.offset, data=chunk.data)
+                yield _piece(attempt, chunk, self._clock())
         except (NotFoundError, PoolUnreachableError) as error:
             log.debug(
                 "live log not there", extra={"allocation": attempt.allocation_id, "problem": str(error)}
@@ -406,6 +408,11 @@ class OrchestrationService:
                 remedy="Its outputs and log stay: yunhe cp, yunhe logs.",
             )
         return job, job.attempts[-1]
+
+
+def _piece(attempt: Attempt, chunk: LogChunk, now: float) -> LogPiece:
+    marks = marks_of(chunk, now)
+    return LogPiece(attempt=attempt.number, offset=chunk.offset, data=chunk.data, marks=marks)
 
 
 def _as_first_submitted(

@@ -28,7 +28,14 @@ from yunhe.trading.applications.model import (
     archive_id,
     archive_scope,
 )
-from yunhe.trading.demand.deconstruct import confinement, grace_s, image_name, mount_paths, timeout_s
+from yunhe.trading.demand.deconstruct import (
+    confinement,
+    grace_s,
+    image_name,
+    log_limit_bytes,
+    mount_paths,
+    timeout_s,
+)
 from yunhe.trading.demand.interface import Demands
 from yunhe.trading.demand.model import Task
 from yunhe.trading.demand.parse import not_runnable
@@ -241,6 +248,8 @@ class ApplicationService:
             retries=task.retries,
             timeout_s=timeout_s(task),
             grace_s=grace_s(task),
+            log_limit_bytes=log_limit_bytes(task),
+            separate_stderr=task.separate_stderr,
             confinement=confinement(task),
         )
 

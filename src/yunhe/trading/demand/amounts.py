@@ -14,6 +14,7 @@ MOST_ACCELERATORS = 10_000
 MOST_MBPS = 1e9
 LONGEST_S = 366 * 86400.0
 LONGEST_GRACE_S = 86400.0
+MOST_LOG_MIB = 16 * 1024
 LEAST_CPU_MILLIS = 10  # the smallest share the kernel's scheduler can hold a group to
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(?:bps|bit/s))?", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(
@@ -79,6 +80,14 @@ def grace_s(value: str | float) -> float:
     if not 0 <= seconds <= LONGEST_GRACE_S:
         raise ValueError("must be from 0 to 1 day")
     return seconds
+
+
+def log_limit_bytes(value: str | float) -> int:
+    """Return bytes for ``64MB`` or ``1GB``."""
+    mib = memory_mib(value)
+    if not 1 <= mib <= MOST_LOG_MIB:
+        raise ValueError("must be between 1 MB and 16 GB")
+    return mib * 2**20
 
 
 def moment(value: str | float, now: float = 0.0) -> float:

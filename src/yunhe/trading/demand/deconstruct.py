@@ -17,6 +17,7 @@ KUBERNETES = ("k8s", "kubernetes")
 OWN_NAMES = ("kubernetes", "slurm", "ssh", "ray")
 """Kinds of pool whose second word is the name of one, not a region."""
 DEFAULT_GRACE_S = 30.0
+DEFAULT_LOG_BYTES = 64 * 2**20
 
 
 def deconstruct(task: Task, job_id: JobId, project_id: ProjectId, now: float) -> Demand:
@@ -110,6 +111,11 @@ def timeout_s(task: Task) -> float | None:
 def grace_s(task: Task) -> float:
     """Return how long the task has to save its work when it is ended."""
     return DEFAULT_GRACE_S if task.grace is None else amounts.grace_s(task.grace)
+
+
+def log_limit_bytes(task: Task) -> int:
+    """Return how much room the task's output has on the pool."""
+    return DEFAULT_LOG_BYTES if task.log_limit is None else amounts.log_limit_bytes(task.log_limit)
 
 
 def mount_paths(task: Task) -> tuple[str, ...]:

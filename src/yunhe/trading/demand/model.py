@@ -100,6 +100,10 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     timeout: str | float | None = None
     grace: str | float | None = None
     """How long its programs have to save their work when it is ended, before they are forced."""
+    log_limit: str | float | None = None
+    """How much room its output has on the pool until the platform has fetched it."""
+    separate_stderr: bool = False
+    """Tell standard output and standard error apart in the log."""
     near: str | None = None
     """A place: ``cn-north``, ``cn-north@39.9,116.4`` or ``@39.9,116.4``."""
     level: Level | None = None

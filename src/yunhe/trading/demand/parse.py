@@ -130,7 +130,7 @@ def _egress(reader: Reader, field: str, value: object) -> tuple[str, ...]:
     return blocks
 
 
-def _privileged(reader: Reader, field: str, value: object) -> bool:
+def _flag(reader: Reader, field: str, value: object) -> bool:
     if not isinstance(value, bool):
         reader.note(field, "must be true or false", value)
     return value is True
@@ -254,6 +254,10 @@ def _grace(reader: Reader, field: str, value: object) -> str | float | None:
     return reader.amount(field, value, amounts.grace_s)
 
 
+def _log_limit(reader: Reader, field: str, value: object) -> str | float | None:
+    return reader.amount(field, value, amounts.log_limit_bytes)
+
+
 def _near(reader: Reader, field: str, value: object) -> str | None:
     place = reader.text(field, value)
     try:
@@ -297,7 +301,7 @@ _TASK_READERS: Readers = {
     "image": _image,
     "network": _network,
     "egress": _egress,
-    "privileged": _privileged,
+    "privileged": _flag,
     "runtime": _runtime,
     "workdir": _workdir,
     "envs": _envs,
@@ -311,6 +315,8 @@ _TASK_READERS: Readers = {
     "planned_only": _planned_only,
     "timeout": _timeout,
     "grace": _grace,
+    "log_limit": _log_limit,
+    "separate_stderr": _flag,
     "near": _near,
     "level": _level,
     "tier": _tier,

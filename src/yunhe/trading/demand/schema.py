@@ -230,6 +230,16 @@ _FIELDS: dict[str, Schema] = {
         "description": "How long its programs have to save their work when it is stopped, times out or loses its place, before they are forced: `0` to `1d`, written like `timeout`. They get SIGTERM first, and find the seconds in `YUNHE_GRACE_S`; what they write meanwhile is kept. 30 s when not said.",
         "examples": ["30s"],
     },
+    "log_limit": {
+        **_AMOUNT,
+        "description": "How much room its output has where it runs until the platform has fetched it, compressed where the engine can (hosts and Slurm): `1MB` to `16GB`, written like memory. Beyond it the oldest goes, and `yunhe logs` says where and how much. `64MB` when not said.",
+        "examples": ["1GB"],
+    },
+    "separate_stderr": {
+        "type": "boolean",
+        "description": "Tell standard output and standard error apart, for `yunhe logs --stream`; on hosts, Slurm and Ray. The two are then in the order of their arrival, within some milliseconds.",
+        "examples": [True],
+    },
     "near": {
         "type": "string",
         "minLength": 1,

@@ -1,5 +1,7 @@
 """Limits of a running task are changed in place."""
 
+import time
+import random
 import os
 from pathlib import Path
 
@@ -108,12 +110,36 @@ async def test_a_task_that_fills_its_disk_share_is_ended(engine: HostEngine) -> 
 
 
 async def test_a_long_log_keeps_its_end_and_its_offsets(engine: HostEngine) -> None:
-    order = await launched(engine, "seq 100000", log_limit_bytes=131_072)
+    noise = "python3 -c 'import random, sys; sys.stdout.buffer.write(random.Random(7).randbytes(600_000))'"
+    order = await launched(engine, noise, log_limit_bytes=131_072)
     seen = await ended(engine, order.allocation_id)
-    whole = "".join(f"{number}\n" for number in range(1, 100_001)).encode()
+    whole = random.Random(7).randbytes(600_000)
     assert seen.log_bytes == len(whole)
     chunks = [chunk async for chunk in engine.logs(order.allocation_id)]
     kept = b"".join(chunk.data for chunk in chunks)
     assert chunks[0].offset > 0
     assert len(kept) <= 131_072
     assert kept == whole[chunks[0].offset :]
+
+
+async def test_a_log_that_compresses_keeps_many_times_its_limit(engine: HostEngine) -> None:
+    order = await launched(engine, "yes a line of a log | head -c 4000000", log_limit_bytes=131_072)
+    seen = await ended(engine, order.allocation_id)
+    chunks = [chunk async for chunk in engine.logs(order.allocation_id)]
+    whole = b"".join(chunk.data for chunk in chunks)
+    assert (chunks[0].offset, len(whole), seen.log_bytes) == (0, 4_000_000, 4_000_000)
+    assert whole == (b"a line of a log\n" * 250_000)[:4_000_000]
+
+
+async def test_streams_are_told_apart_on_request_and_every_piece_has_its_time(engine: HostEngine) -> None:
+    script = "echo one\nsleep 0.3\necho two >&2\nsleep 0.3\necho three"
+    began = time.time()
+    for apart, streams in ((True, ["stdout", "stderr", "stdout"]), (False, ["", "", ""])):
+        order = await launched(engine, script, separate_stderr=apart)
+        await ended(engine, order.allocation_id)
+        (chunk,) = [chunk async for chunk in engine.logs(order.allocation_id)]
+        assert chunk.data == b"one\ntwo\nthree\n"
+        assert [mark.stream for mark in chunk.marks] == streams
+        assert [mark.offset for mark in chunk.marks] == [0, 4, 8]
+        times = [mark.at_ms / 1000 for mark in chunk.marks]
+        assert began - 1 < times[0] < times[1] < times[2] < time.time() + 1

@@ -14,7 +14,7 @@ from yunhe.entrypoints.api.caller import ApiRequest, TheCaller
 from yunhe.entrypoints.api.streams import StreamAnswer, begun, close, event
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.runtime.platform import Platform
-from yunhe.scheduling.orchestration.jobs.model import Job, LogPiece
+from yunhe.scheduling.orchestration.jobs.model import Job, LogPiece, after
 from yunhe.trading.accounts.model import Action
 
 PIECE_LIMIT_BYTES = 4 * 1024 * 1024
@@ -47,17 +47,20 @@ async def logs(  # noqa: PLR0913 - one for each parameter of the query
     offset: Count = 0,
     follow: FromQuery[bool] = False,
     onward: FromQuery[bool] = False,
+    marks: FromQuery[bool] = False,
 ) -> ASGIApp:
     """Return output from ``offset`` of one attempt, and with ``onward`` of those after it; ``attempt=0`` is all of them.
 
-    Followed, it is a stream of events ``log`` ({attempt, offset, data in base64}) that ends with ``end`` (the job).
-    Otherwise raw bytes; the headers ``Yunhe-Attempt`` and ``Yunhe-Next-Offset`` say where to go on, and an empty
-    answer says that there is nothing more now.
+    Followed, or with ``marks``, it is a stream of events ``log`` ({attempt, offset, data in base64, marks}) that ends with
+    ``end`` (the job). A mark [offset, milliseconds since the epoch, stream] tells when output came and from where.
+    Otherwise raw bytes without a gap; the headers ``Yunhe-Attempt`` and ``Yunhe-Next-Offset`` say where to go on, and an
+    empty answer says that there is nothing more now. Output that begins after the offset asked for, or after the end of
+    the piece before, follows a gap: what is missing was cut by the task's ``log_limit``, or lost.
     """
     found = await caller.job(job_id)
     start = LogPiece(attempt=attempt, offset=offset, data=b"")
     pieces = (_onward if onward and attempt else _as_asked)(caller.platform, found, start, follow=follow)
-    if follow:
+    if follow or marks:
         body = _log_events(caller.platform, found, pieces)
         return StreamAnswer(body, "text/event-stream", request.app.state.stopping, events=True)
     return await _one_piece(pieces, start)
@@ -82,7 +85,7 @@ async def _onward(
         seen = start.offset if piece.attempt == start.attempt else 0
         if piece.attempt >= start.attempt and piece.offset + len(piece.data) > seen:
             fresh = max(0, seen - piece.offset)
-            yield LogPiece(attempt=piece.attempt, offset=piece.offset + fresh, data=piece.data[fresh:])
+            yield after(piece, piece.offset + fresh)
 
 
 async def _log_events(
@@ -101,7 +104,8 @@ async def _one_piece(pieces: AsyncIterator[LogPiece], start: LogPiece) -> ASGIRe
     data, attempt, offset = bytearray(), start.attempt, start.offset
     try:
         async for piece in pieces:
-            if data and (piece.attempt != attempt or len(data) >= PIECE_LIMIT_BYTES):
+            same = piece.attempt == attempt and piece.offset == offset
+            if data and (not same or len(data) >= PIECE_LIMIT_BYTES):
                 break
             data += piece.data
             attempt, offset = piece.attempt, piece.offset + len(piece.data)

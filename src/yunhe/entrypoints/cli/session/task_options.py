@@ -41,6 +41,8 @@ TASK_OPTIONS = (
     TaskOption(
         "grace", _TEXT, "How long its programs have to save their work when it is stopped or times out: 30s."
     ),
+    TaskOption("log_limit", _TEXT, "How much room its output has where it runs: 1GB; 64MB when not said."),
+    TaskOption("separate_stderr", _FLAG, "Tell standard error apart in the log: yunhe logs --stream stderr."),
     TaskOption("duration", _TEXT, "How long it is expected to run at speed 1: 90m."),
     TaskOption("deadline", _TEXT, "When it must be done: 2h from now, or a time with its zone."),
     TaskOption("start_after", _TEXT, "When it may start: 30m from now, or a time with its zone."),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
+from yunhe.entrypoints.cli.terminal.log_lines import raw
 from yunhe.entrypoints.cli.terminal.screen import err, hints, spinner
 from yunhe.entrypoints.cli.views.jobs import ending
 from yunhe.entrypoints.client import Client
@@ -27,9 +28,9 @@ def follow(client: Client, job: Job, *, quiet: bool = False) -> Job:
     """Stream a job's output to standard output until it ends, and return it as it ended."""
     try:
         _await_start(client, job)
-        for piece in client.logs(job.id, follow=True):
+        for data in raw(client.logs(job.id, follow=True)):
             if not quiet:
-                sys.stdout.buffer.write(piece.data)
+                sys.stdout.buffer.write(data)
                 sys.stdout.buffer.flush()
         return await_end(client, job.id)
     except KeyboardInterrupt:

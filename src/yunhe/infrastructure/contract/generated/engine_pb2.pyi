@@ -439,7 +439,7 @@ class Step(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ...) -> None: ...
 
 class LaunchOrder(_message.Message):
-    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement", "grace_s")
+    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement", "grace_s", "separate_stderr")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -469,6 +469,7 @@ class LaunchOrder(_message.Message):
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CONFINEMENT_FIELD_NUMBER: _ClassVar[int]
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    SEPARATE_STDERR_FIELD_NUMBER: _ClassVar[int]
     allocation_id: str
     token: int
     project_id: str
@@ -484,7 +485,8 @@ class LaunchOrder(_message.Message):
     outputs: _containers.RepeatedScalarFieldContainer[str]
     confinement: Confinement
     grace_s: float
-    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ..., grace_s: _Optional[float] = ...) -> None: ...
+    separate_stderr: bool
+    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ..., grace_s: _Optional[float] = ..., separate_stderr: _Optional[bool] = ...) -> None: ...
 
 class Confinement(_message.Message):
     __slots__ = ("network", "egress", "privileged", "runtime")
@@ -619,12 +621,24 @@ class ReadLogsRequest(_message.Message):
     def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., allocation_id: _Optional[str] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("offset", "data")
+    __slots__ = ("offset", "data", "marks")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
     offset: int
     data: bytes
-    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    marks: _containers.RepeatedCompositeFieldContainer[LogMark]
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., marks: _Optional[_Iterable[_Union[LogMark, _Mapping]]] = ...) -> None: ...
+
+class LogMark(_message.Message):
+    __slots__ = ("offset", "at_ms", "stream")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    at_ms: int
+    stream: str
+    def __init__(self, offset: _Optional[int] = ..., at_ms: _Optional[int] = ..., stream: _Optional[str] = ...) -> None: ...
 
 class ReadUsageRequest(_message.Message):
     __slots__ = ("target", "beyond")

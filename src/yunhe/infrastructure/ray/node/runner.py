@@ -161,6 +161,8 @@ class Runner:
             "timeout_s": self._order["timeout_s"],
             "grace_s": self._grace_s,
             "log_limit_bytes": self._order["log_limit_bytes"],
+            # Ray's own dashboard hands the segments out, as they are.
+            "compress_log": False,
             "disk_limit_bytes": self._order["disk_limit_bytes"],
             "runtime": {"name": "process"},
         }

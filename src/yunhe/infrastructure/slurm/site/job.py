@@ -135,6 +135,7 @@ class Overseer:
             "timeout_s": claim.get("timeout_s"),
             "grace_s": claim.get("grace_s", DEFAULT_GRACE_S),
             "log_limit_bytes": claim["log_limit_bytes"],
+            "separate_stderr": claim.get("separate_stderr", False),
             "disk_limit_bytes": claim.get("disk_limit_bytes"),
         }
 

@@ -18,6 +18,7 @@ from yunhe.agent.daemon.server import (
     AgentConnection,
     Handler,
     answer,
+    log_part,
 )
 from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.frames import CHUNK_BYTES
@@ -238,7 +239,7 @@ class SlurmSite:
             start, data = await self._aside(read_log, run.log, offset, CHUNK_BYTES)
             if data:
                 offset = start + len(data)
-                await call.part({"offset": start}, data)
+                await call.part(await self._aside(log_part, call, run.log, start, offset), data)
             elif more:
                 await asyncio.sleep(2 * FOLLOW_EVERY_S)
                 await self._hear()

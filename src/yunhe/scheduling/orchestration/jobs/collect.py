@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import Ending
+from yunhe.control.pools.model import Ending, LogMark
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     ConflictError,
@@ -23,6 +23,7 @@ from yunhe.scheduling.orchestration.jobs import lease_store, retention_store, st
 from yunhe.scheduling.orchestration.jobs.outcome import UNKNOWN
 from yunhe.scheduling.orchestration.jobs.states import JobState
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob
+from yunhe.scheduling.orchestration.log_pieces import marks_of
 from yunhe.storage.database import Database
 from yunhe.storage.quotas import QuotaBook
 
@@ -52,10 +53,11 @@ class Home(NamedTuple):
 class Fetcher:
     """Brings logs and outputs home, a few at a time from each pool; whoever ended first is first."""
 
-    def __init__(self, database: Database, pools: Pools, quotas: QuotaBook) -> None:
+    def __init__(self, database: Database, pools: Pools, quotas: QuotaBook, clock: Clock) -> None:
         self._database = database
         self._pools = pools
         self._quotas = quotas
+        self._clock = clock
         self._turns: defaultdict[PoolId, anyio.Semaphore] = defaultdict(
             lambda: anyio.Semaphore(FETCHES_AT_ONCE)
         )
@@ -84,21 +86,23 @@ class Fetcher:
 
     async def bring_log(self, held: LeasedJob) -> None:
         """Keep the output that has come since the last time, each piece where it belongs: the pool may have gaps."""
-        start, pending = held.log_bytes, bytearray()
+        start, pending, marks = held.log_bytes, bytearray(), list[LogMark]()
         async for chunk in self._pools.logs(held.pool_id, held.allocation_id, offset=start, follow=False):
             if pending and (len(pending) >= PIECE_BYTES or chunk.offset != start + len(pending)):
-                await self._keep(held, start, bytes(pending))
+                await self._keep(held, start, bytes(pending), tuple(marks))
                 pending.clear()
+                marks.clear()
             if not pending:
                 start = chunk.offset  # beyond what was asked for where the pool has lost or dropped output
             pending += chunk.data
+            marks += marks_of(chunk, self._clock())
         if pending:
-            await self._keep(held, start, bytes(pending))
+            await self._keep(held, start, bytes(pending), tuple(marks))
 
-    async def _keep(self, held: LeasedJob, start: int, data: bytes) -> None:
+    async def _keep(self, held: LeasedJob, start: int, data: bytes, marks: tuple[LogMark, ...]) -> None:
         small = start + len(data) <= LOG_ON_RESERVE_BYTES
         await self._database.write(
-            lambda connection: retention_store.append_log(connection, held, start, data, self._quotas),
+            lambda connection: retention_store.append_log(connection, held, start, data, self._quotas, marks),
             uses_reserve=small and held.state is JobState.FINISHING,
         )
 

@@ -2,12 +2,13 @@
 
 import msgspec
 
-from yunhe.control.pools.model import Meters, Mount, Step
+from yunhe.control.pools.model import LogMark, Meters, Mount, Step
 from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
 from yunhe.scheduling.decision.model import Decision, Demand
 from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.scheduling.orchestration.log_pieces import within
 
 __all__ = [  # with the words of the contract that trading speaks too
     "Attempt",
@@ -41,6 +42,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_s: float | None = None
     grace_s: float = 10.0
     """How long its programs have to save their work when it is ended; jobs of earlier versions had so long."""
+    log_limit_bytes: int = 64 * 1024 * 1024
+    separate_stderr: bool = False
     confinement: Confinement | None = None
     """How far it is kept apart, where that is not as usual."""
 
@@ -130,12 +133,26 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: int = 50
 
 
-class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
+class LogPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Some output of an attempt; ``attempt`` and ``offset`` say where to resume after it."""
 
     attempt: int
     offset: int
     data: bytes
+    marks: tuple[LogMark, ...] = ()
+    """When its parts came and from which stream, the first at ``offset``."""
+
+
+def after(piece: LogPiece, start: int) -> LogPiece:
+    """Return what *piece* holds from byte *start* of its attempt's output on."""
+    end = piece.offset + len(piece.data)
+    data = piece.data[max(0, start - piece.offset) :]
+    return LogPiece(
+        attempt=piece.attempt,
+        offset=end - len(data),
+        data=data,
+        marks=within(piece.marks, end - len(data), end),
+    )
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

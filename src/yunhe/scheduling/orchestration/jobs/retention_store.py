@@ -1,16 +1,17 @@
 """What is kept of jobs and for how long: their output within quotas, and the rows of those that ended long ago."""
 
-import zlib
 from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
+from yunhe.control.pools.model import LogMark
 from yunhe.kernel.ids import AllocationId, JobId, new_id
 from yunhe.kernel.quotas import NO_LIMIT, QuotaName
 from yunhe.scheduling.orchestration.jobs.events import ALLOCATION_METERED, AllocationMetered
 from yunhe.scheduling.orchestration.jobs.store import AllocationState, LeasedJob, update_guarded
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, PRUNED, ROUNDS, WAITS
+from yunhe.scheduling.orchestration.log_pieces import packed, within
 from yunhe.storage import outbox
 from yunhe.storage.blobs import drop
 from yunhe.storage.database import Connection, insert_if_missing
@@ -24,7 +25,14 @@ UNBILLED = 10_000
 """While so many readings wait to be billed, no job is removed."""
 
 
-def append_log(connection: Connection, held: LeasedJob, start: int, data: bytes, quotas: QuotaBook) -> None:
+def append_log(
+    connection: Connection,
+    held: LeasedJob,
+    start: int,
+    data: bytes,
+    quotas: QuotaBook,
+    marks: tuple[LogMark, ...] = (),
+) -> None:
     """Keep a piece of output that begins at byte *start*; guarded, so that two holders never interleave.
 
     Of one attempt the newest output stays, as much as its project's quota says. What is over the quota of all logs is not
@@ -46,7 +54,7 @@ def append_log(connection: Connection, held: LeasedJob, start: int, data: bytes,
             allocation_id=held.allocation_id,
             start=end - len(data),
             size_bytes=len(data),
-            data=zlib.compress(data, 1),
+            data=packed(data, within(marks, end - len(data), end)),
         )
     )
 

@@ -129,7 +129,7 @@ class Steps:
     def __init__(self, means: StepDependencies, watcher: Watcher) -> None:
         self._means = means
         self._watcher = watcher
-        self._fetcher = Fetcher(means.database, means.pools, means.quotas)
+        self._fetcher = Fetcher(means.database, means.pools, means.quotas, means.clock)
 
     async def _change(self, held: LeasedJob, state: JobState, **values: Any) -> None:
         now = self._means.clock()
@@ -254,10 +254,11 @@ class Steps:
             },
             timeout_s=order.timeout_s,
             grace_s=order.grace_s,
+            separate_stderr=order.separate_stderr,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,
             outputs=order.outputs,
             confinement=bounded(order.confinement, settings.egress),
-            log_limit_bytes=max(LEAST_LOG_BYTES, log_bytes),
+            log_limit_bytes=max(LEAST_LOG_BYTES, min(order.log_limit_bytes, log_bytes)),
         )
 
     async def _refused(self, held: LeasedJob, error: YunheError) -> None:

@@ -1,7 +1,6 @@
 """Reading and writing jobs and allocations; rows never leave this file but as values."""
 
 import hashlib
-import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from yunhe.control.pools.model import Meters
+from yunhe.control.pools.model import LogChunk, Meters
 from yunhe.kernel.errors import GoneError, NotFoundError
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -25,6 +24,7 @@ from yunhe.scheduling.orchestration.jobs.events import (
 from yunhe.scheduling.orchestration.jobs.model import Attempt, Job, JobFilter, JobOrder, JobPage
 from yunhe.scheduling.orchestration.jobs.states import FINAL, JobState, follow
 from yunhe.scheduling.orchestration.jobs.tables import ALLOCATIONS, JOBS, LOGS, NODES, PRUNED, WAITS
+from yunhe.scheduling.orchestration.log_pieces import unpacked, within
 from yunhe.storage import audit, leases, outbox
 from yunhe.storage.database import AnyRow, Connection, insert_missing
 from yunhe.storage.resealing import SealedColumn
@@ -541,8 +541,8 @@ def update_guarded(connection: Connection, held: LeasedJob, **values: Any) -> No
     update_allocation(connection, held.allocation_id, **values)
 
 
-def read_log(connection: Connection, allocation_id: AllocationId, offset: int) -> tuple[int, bytes] | None:
-    """Return kept output at or after byte *offset*, with where it begins; None when there is no more."""
+def read_log(connection: Connection, allocation_id: AllocationId, offset: int) -> LogChunk | None:
+    """Return kept output at or after byte *offset*; None when there is no more."""
     row = connection.execute(
         sa.select(LOGS)
         .where(LOGS.c.allocation_id == allocation_id, LOGS.c.start + LOGS.c.size_bytes > offset)
@@ -551,6 +551,7 @@ def read_log(connection: Connection, allocation_id: AllocationId, offset: int) -
     ).first()
     if row is None:
         return None
-    data = zlib.decompress(row.data)
-    skip = max(0, offset - row.start)
-    return row.start + skip, data[skip:]
+    data, marks = unpacked(row.data)
+    start = max(offset, row.start)
+    end = row.start + len(data)
+    return LogChunk(offset=start, data=data[start - row.start :], marks=within(marks, start, end))
