@@ -116,6 +116,15 @@ class PowerPromises(BasicPromises):
         assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED
         assert await fetch(engine, order.allocation_id, "checkpoint.txt") == {"checkpoint.txt": b"saved\n"}
 
+    async def test_what_was_written_before_force_is_among_the_results(self, caller: EngineCaller) -> None:
+        engine = await self._with_files(caller)
+        deaf = 'trap "" TERM\necho half > part.txt\necho ready\nsleep 60'
+        order = await caller.run(deaf, outputs=("part.txt",), grace_s=self.tick_s)
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
+        await caller.engine.stop(order.allocation_id, 1, grace_s=self.tick_s)
+        assert (await caller.ended(order.allocation_id)).ending is Ending.STOPPED
+        assert await fetch(engine, order.allocation_id, "part.txt") == {"part.txt": b"half\n"}
+
     async def test_results_stay_until_the_release_and_are_not_found_after_it(
         self, caller: EngineCaller
     ) -> None:

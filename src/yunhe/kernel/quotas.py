@@ -40,7 +40,7 @@ class QuotaLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     upload_bytes_per_day: int = 200 * GIB
     blob_bytes: int = 100 * GIB
     log_bytes: int = 20 * GIB
-    job_log_bytes: int = 64 * MIB
+    job_log_bytes: int = GIB
     requests_per_s: int = 2000
 
     def of(self, name: QuotaName) -> int:

@@ -113,7 +113,12 @@ def test_200_megabytes_come_through_run_and_logs_byte_by_byte(admin: Shell, tmp_
     for words in (["run", "-y", str(tmp_path / "wide.yaml")], ["logs", "wide"]):
         with (tmp_path / "got").open("wb") as got:
             done = subprocess.run(
-                [*YUNHE, *words], env=admin.environment, stdout=got, stderr=subprocess.PIPE, check=False, timeout=400
+                [*YUNHE, *words],
+                env=admin.environment,
+                stdout=got,
+                stderr=subprocess.PIPE,
+                check=False,
+                timeout=400,
             )
         assert done.returncode == 0, done.stderr
         data = (tmp_path / "got").read_bytes()

@@ -1,8 +1,8 @@
 """Limits of a running task are changed in place."""
 
-import time
-import random
 import os
+import random
+import time
 from pathlib import Path
 
 import anyio

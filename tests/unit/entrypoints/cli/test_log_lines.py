@@ -57,7 +57,7 @@ def test_lines_of_two_streams_are_whole_and_have_the_time_of_their_first_byte() 
         (LineFilter(stream="stdout"), False),
     ],
 )
-def test_a_filter_takes_what_was_asked_for(wanted: LineFilter, taken: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_filter_takes_what_was_asked_for(wanted: LineFilter, taken: bool) -> None:
     line = LogLine(attempt=1, offset=0, at=2.0, stream="stderr", line="the loss")
     assert wanted.takes(line) is taken
     assert wanted.takes(LogLine(attempt=1, offset=0, cut_bytes=5))
