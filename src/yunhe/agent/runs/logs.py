@@ -37,7 +37,7 @@ class Segment(NamedTuple):
     """Of the output in it; -1 while it may grow."""
 
 
-class LogMark(NamedTuple):
+class OutputMark(NamedTuple):
     """From byte *offset* on, output came at this time from this stream, up to the next mark."""
 
     offset: int
@@ -229,7 +229,7 @@ def _decompressed(path: str) -> bytes:
             return b""
 
 
-def read_marks(directory: str, start: int, end: int) -> list[LogMark]:
+def read_marks(directory: str, start: int, end: int) -> list[OutputMark]:
     """Return the marks of the output from *start* to *end*, which lies in one segment, with the one that *start* is under."""
     begins = [first for first in segments(directory) if first <= start]
     if not begins:
@@ -240,11 +240,11 @@ def read_marks(directory: str, start: int, end: int) -> list[LogMark]:
     except FileNotFoundError:
         return []
     whole = len(data) - len(data) % _MARK.size
-    found: list[LogMark] = []
+    found: list[OutputMark] = []
     for offset, at_ms, number in _MARK.iter_unpack(data[:whole]):
         if offset >= end:
             break
         if offset <= start:
             found.clear()
-        found.append(LogMark(max(offset, start), at_ms, STREAMS[number] if number < len(STREAMS) else ""))
+        found.append(OutputMark(max(offset, start), at_ms, STREAMS[number] if number < len(STREAMS) else ""))
     return found

@@ -38,7 +38,7 @@ run: |
   noise = random.Random(11)
   digest = hashlib.sha256()
   for _ in range(200):
-      data = base64.encodebytes(noise.randbytes(740_000))
+      data = base64.encodebytes(noise.randbytes(741_000))
       data = data[:1_000_000]
       digest.update(data)
       sys.stdout.buffer.write(data)

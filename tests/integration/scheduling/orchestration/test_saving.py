@@ -27,7 +27,7 @@ from yunhe.trading.demand.model import ResourceSpec, Task
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 TRAIN = """cat > train.py <<'END'
 import os, signal, sys, time
 
@@ -169,7 +169,7 @@ async def test_what_does_not_end_is_forced_when_its_grace_is_over(tmp_path: Path
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["process", "container", "slurm", "ray", "kubernetes"])
 async def test_a_handler_of_20_seconds_saves_its_work_on_every_engine(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
@@ -182,15 +182,12 @@ async def test_a_handler_of_20_seconds_saves_its_work_on_every_engine(
         stopped = await t.submit(run, name="stopped", **setup, **more)
         late = await t.submit(run, name="late", timeout="15s", **setup, **more)
         drained = await t.submit(run, name="drained", **setup, **more)
+        ended = await t.ended(late)
+        assert (ended.state, ended.reason) == (JobState.FAILED, "timed out after 15.0 s")
         await t.platform.orchestration.stop(stopped.id)
         await t.platform.orchestration.stop_on_pool((await t.platform.pools.drain(pool.name)).id)
-        with anyio.fail_after(150):
-            states = {job.name: (await t.ended(job)).state for job in (stopped, late, drained)}
-        assert states == {
-            "stopped": JobState.STOPPED,
-            "late": JobState.STOPPED,  # it was asked by the drain too, whichever came first
-            "drained": JobState.STOPPED,
-        }
+        for job in (stopped, drained):
+            assert (await t.ended(job)).state is JobState.STOPPED
         for job in (stopped, late, drained):
             assert await t.checkpoint(job) == b"epoch 7"
             assert b"went on" not in await t.log(job)
