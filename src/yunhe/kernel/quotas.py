@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from yunhe.kernel.errors import FieldProblem, QuotaExceededError
-from yunhe.kernel.units import GIB, MIB
+from yunhe.kernel.units import GIB
 
 NO_LIMIT = -1
 
