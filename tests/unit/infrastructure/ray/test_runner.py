@@ -85,7 +85,8 @@ class RayLike:
             return {"ended": None, "step": "", "started_at": None}
 
     def log(self) -> bytes:
-        return b"".join(path.read_bytes() for path in sorted(self.file("log").iterdir()))
+        segments = (path for path in sorted(self.file("log").iterdir()) if path.suffix != ".marks")
+        return b"".join(path.read_bytes() for path in segments)
 
     def until(self, happened: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
