@@ -237,7 +237,7 @@ _FIELDS: dict[str, Schema] = {
     },
     "separate_stderr": {
         "type": "boolean",
-        "description": "Tell standard output and standard error apart, for `yunhe logs --stream`; on hosts, Slurm and Ray. The two are then in the order of their arrival, within some milliseconds.",
+        "description": "Tell standard output and standard error apart, for `yunhe logs --stream`; on hosts and Slurm. The two are then in the order of their arrival, within some milliseconds.",
         "examples": [True],
     },
     "near": {
