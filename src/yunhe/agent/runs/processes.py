@@ -40,8 +40,8 @@ def boot_id() -> str:
 def most_processes(cpu_millis: int, memory_mib: int) -> int:
     """Return how many processes and threads one task may have: one for each thousandth of a core and each MiB it has.
 
-    Whoever forks without end holds up everybody else's forks, and the more they are, the longer: all map the same
-    libraries, whose users the kernel keeps under one lock each. What a task reserved bounds what it can do to others.
+    Whoever forks without end holds up everybody else's forks, and the more processes there are, the longer
+    (``python -m lab.hostile_tenants``). What a task reserved bounds what it can do to others.
     """
     return min([_most_processes(), *(max(_FEWEST, share) for share in (cpu_millis, memory_mib) if share)])
 
