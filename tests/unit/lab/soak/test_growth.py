@@ -27,7 +27,7 @@ def grows(name: str, value: Figure) -> bool:
 
 LEAKS: list[tuple[str, Figure]] = [
     ("api RSS MiB", lambda h, r: 120 + 4 * h + r.gauss(0, 1)),
-    ("agent PSS MiB", lambda h, r: 15 + 2.5 * h + r.gauss(0, 0.3)),
+    ("agent anonymous MiB", lambda h, r: 15 + 2.5 * h + r.gauss(0, 0.3)),
     ("api descriptors", lambda h, r: 13 + int(6 * h) + r.choice([0, 0, 3])),
     ("agent files", lambda h, r: 11 + 7200 * h),
     ("unfinished jobs", lambda h, r: max(0.0, 100 * h + r.gauss(0, 3))),
@@ -47,6 +47,7 @@ SOUND: list[tuple[str, Figure]] = [
     ("api RSS MiB", lambda h, r: 120 + r.gauss(0, 3)),
     ("api RSS MiB", lambda h, r: 120 + min(h, 0.5) * 60 + r.gauss(0, 1)),
     ("api RSS MiB", lambda h, r: 120 + (8 if h > 0.9 else 0) + r.gauss(0, 1)),
+    ("spawner PSS MiB", lambda h, r: 6 + 3 * h),
     ("api descriptors", lambda h, r: 13 + r.choice([0, 1, 4])),
     ("unfinished jobs", lambda h, r: r.choice([0, 1, 40])),
     ("rows orchestration_wait", lambda h, r: r.choice([0, 1, 2])),
