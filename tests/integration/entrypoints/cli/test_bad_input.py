@@ -60,7 +60,10 @@ CASES: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
     "wrong types": (task("run: 3\nretries: many\nenvs: [A]"), "3 problems"),
     "impossible resources": (task("run: 'true'\nresources: {cpus: 0, memory: -1}"), "resources.cpus"),
     "path traversal": (task("run: 'true'\noutputs: [../../etc/passwd]"), "inside the job's directory"),
-    "mount outside": (task("run: 'true'\nfile_mounts: {/etc/cron.d/x: /etc/hostname}"), "did you mean"),
+    "mount outside": (
+        task("run: 'true'\nfile_mounts: {/etc/cron.d/x: /etc/hostname}"),
+        "write it as ~/etc/cron.d/x",
+    ),
     "link out of the workdir": (leading_out, "leads out"),
     "planned field": (task("run: 'true'\nbudget: 40/h"), "not supported yet"),
     "planned only": (task("run: 'true'\nservice: {replicas: 2}"), "yunhe plan decides and explains it"),

@@ -85,10 +85,9 @@ def host() -> Generator[LocalHost, None, None]:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    """Return what lies in an agent's root, apart from what grows by itself or is being removed."""
-    files = (
-        path for path in sorted(root.rglob("*")) if path.is_file() and root / "trash" not in path.parents
-    )
+    """Return what lies in an agent's root, apart from what grows by itself, is made ahead or is being removed."""
+    apart = {root / "trash", root / "spare"}
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and apart.isdisjoint(path.parents))
     return {
         str(path): path.read_bytes()
         for path in files

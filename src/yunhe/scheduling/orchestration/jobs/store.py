@@ -167,6 +167,7 @@ def _new_job(order: JobOrder, now: float) -> Job:
         submitted_at=now,
         demand=order.demand,
         retries=order.retries,
+        grace_s=order.grace_s,
     )
 
 
