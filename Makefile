@@ -42,7 +42,7 @@ fix: $(READY)    ## let the formatter and the linter fix what they can
 
 test: check      ## what installs in minutes: unit, property, conformance, integration, faults (sample)
 	$(BIN)/python tools/system_packages.py test
-	$(BIN)/pytest -m "not engine" -n 4 --dist loadfile --durations=20 --record=$(FEATURES)/test.json
+	$(BIN)/pytest -m "not engine" -n 2 --dist loadfile --durations=20 --record=$(FEATURES)/test.json
 
 test-engines: $(READY) ## every engine, built once and cached
 	$(BIN)/python tools/system_packages.py engines
