@@ -43,7 +43,7 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: Resources
     pools: tuple[str, ...] = ()
     infra: str = ""
-    """Only pools of a kind, or with this cloud's label, and in a region: ``aws/us-east-1``, ``kubernetes/NAME``; empty: any."""
+    """Only pools of a kind, or with this cloud's label, and in a region: ``aws/us-east-1``, ``ssh/NAME``; empty: any."""
     where: tuple[str, ...] = ()
     """Labels beside those of the demand."""
     interruptible: bool = False

@@ -49,7 +49,7 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: PoolId
     name: str
     kind: str = ""
-    """Of its engine: ``host``, ``kubernetes`` …; empty: unknown."""
+    """Of its engine: ``host``, …; empty: unknown."""
     place: Place | None = None
     prices: dict[Tier, Prices] | None = None
     only_project: ProjectId | None = None

@@ -13,9 +13,6 @@ from yunhe.trading.demand.placement_fields import TAKEN_BACK, demanded
 
 DEFAULT_CPU_MILLIS = 1000
 DEFAULT_MEMORY_MIB = 1024
-KUBERNETES = ("k8s", "kubernetes")
-OWN_NAMES = ("kubernetes", "slurm", "ssh", "ray")
-"""Kinds of pool whose second word is the name of one, not a region."""
 DEFAULT_GRACE_S = 30.0
 DEFAULT_LOG_BYTES = 64 * 2**20
 
@@ -158,12 +155,7 @@ def _alternative(spec: ResourceSpec, *, several: bool) -> Alternative:
 
 def _infra(text: str | None) -> tuple[str, str]:
     """Return where in a federation *text* allows, without its zone, and the zone; ``*`` allows everything."""
-    parts = [
-        "kubernetes" if part.lower() in KUBERNETES and not index else part
-        for index, part in enumerate((text or "").split("/"))
-    ]
-    if parts[0] in {*OWN_NAMES, ""}:
-        return "/".join(parts).removesuffix("/*"), ""
+    parts = (text or "").split("/")
     zone = parts[2] if len(parts) > 2 and parts[2] != "*" else ""
     place = "/".join(parts[:2]).removesuffix("/*")
     return ("" if place == "*" else place), zone

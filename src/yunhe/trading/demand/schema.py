@@ -50,7 +50,7 @@ _PLAIN_RESOURCES: dict[str, Schema] = {
     "infra": {
         "type": "string",
         "pattern": f"^({INFRA.pattern})$",
-        "description": "Only pools of this kind or with the label `cloud=…`, in this region, on nodes with the label `zone=…`: `aws/us-east-1/us-east-1a`, `*/cn-north`, `k8s/CONTEXT`, `slurm/NAME`, `ssh/NAME`; `*` is anywhere.",
+        "description": "Only pools of this kind or with the label `cloud=…`, of this name or in this region, on nodes with the label `zone=…`: `aws/us-east-1/us-east-1a`, `*/cn-north`, `k8s/CONTEXT`, `KIND/NAME`; `*` is anywhere.",
         "examples": ["aws/us-east-1", "k8s"],
     },
     "where": {
@@ -232,12 +232,12 @@ _FIELDS: dict[str, Schema] = {
     },
     "log_limit": {
         **_AMOUNT,
-        "description": "How much room its output has where it runs until the platform has fetched it, compressed where the engine can (hosts and Slurm): `1MB` to `16GB`, written like memory. Beyond it the oldest goes, and `yunhe logs` says where and how much. `64MB` when not said.",
+        "description": "How much room its output has where it runs until the platform has fetched it, compressed where the engine can: `1MB` to `16GB`, written like memory. Beyond it the oldest goes, and `yunhe logs` says where and how much. `64MB` when not said.",
         "examples": ["1GB"],
     },
     "separate_stderr": {
         "type": "boolean",
-        "description": "Tell standard output and standard error apart, for `yunhe logs --stream`; on hosts and Slurm. The two are then in the order of their arrival, within some milliseconds.",
+        "description": "Tell standard output and standard error apart, for `yunhe logs --stream`, where the engine can. The two are then in the order of their arrival, within some milliseconds.",
         "examples": [True],
     },
     "near": {

@@ -67,22 +67,20 @@ def _named(question: RuleInput) -> str | None:
 
 OWN_MACHINES = ("ssh", "local")
 """Kinds of pool that ``ssh`` means: machines of one's own."""
-BY_NAME = ("kubernetes", "slurm", "ssh", "ray")
-"""Kinds of pool whose second word is the name of one; elsewhere it is a region."""
 
 
 def is_within(pool: PoolFacts, infra: str) -> bool:
-    """Return whether a pool is of the kind, or labelled with the cloud, and in the region that *infra* names."""
+    """Return whether a pool is of the kind, or labelled with the cloud, and of the name or in the region that *infra* says.
+
+    A kind may be written short, with the number of letters left out: ``k8s``.
+    """
     cloud, _, place = infra.partition("/")
     cloud = cloud.lower()
-    kinds = OWN_MACHINES if cloud == "ssh" else (cloud,)
-    if cloud != "*" and pool.kind not in kinds and pool.labels.get("cloud", "").lower() != cloud:
+    kinds = {pool.kind, f"{pool.kind[:1]}{len(pool.kind) - 2}{pool.kind[-1:]}"}
+    known = not kinds.isdisjoint(OWN_MACHINES if cloud == "ssh" else (cloud,))
+    if cloud != "*" and not known and pool.labels.get("cloud", "").lower() != cloud:
         return False
-    names = (
-        (pool.name, pool.labels.get("context", ""))
-        if cloud in BY_NAME
-        else (_region(pool), pool.labels.get("region", ""))
-    )
+    names = (pool.name, pool.labels.get("context", ""), _region(pool), pool.labels.get("region", ""))
     return not place or any(fnmatchcase(name, place) for name in names if name)
 
 
@@ -247,12 +245,15 @@ def unlabelled(demand: Demand, node_class: NodeClass) -> list[str]:
     ]
 
 
-WELL_KNOWN = {"zone": "topology.kubernetes.io/zone", "instance_type": "node.kubernetes.io/instance-type"}
-"""Labels that a cluster's nodes carry under another name."""
+WELL_KNOWN = ("zone", "instance_type")
+"""Labels that a cluster's nodes carry below a name of its maker: ``…/instance-type``."""
 
 
 def _value(labels: Mapping[str, str], key: str) -> str | None:
-    return labels.get(key, labels.get(WELL_KNOWN.get(key, key)))
+    if key in labels or key not in WELL_KNOWN:
+        return labels.get(key)
+    ends = f"/{key.replace('_', '-')}"
+    return next((value for name, value in labels.items() if name.endswith(ends)), None)
 
 
 def _label(wanted: str) -> tuple[str, str, str]:

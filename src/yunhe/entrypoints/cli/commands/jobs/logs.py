@@ -125,7 +125,7 @@ def _of_streams(pieces: Iterable[LogPiece], job: Job, wishes: LogWishes) -> Iter
         if wishes.lines.stream and piece.data and not any(mark.stream for mark in piece.marks):
             raise InvalidInputError(
                 f"The log of {job.name} does not tell its streams apart.",
-                remedy="Set separate_stderr: true in the task (or --separate-stderr) and run it again, on a pool of hosts or Slurm.",
+                remedy="Set separate_stderr: true in the task (or --separate-stderr) and run it again, on a pool of hosts.",
             )
         yield piece
 
