@@ -77,7 +77,7 @@ def test_where_it_may_run_comes_along_for_each_alternative() -> None:
             }
         }
     )
-    assert [one.infra for one in demand.alternatives] == ["aws/us-east-1", "gcp", "kubernetes/lab", ""]
+    assert [one.infra for one in demand.alternatives] == ["aws/us-east-1", "gcp", "k8s/lab", ""]
     assert [one.where for one in demand.alternatives] == [
         ("zone=us-east-1a",),
         (),
