@@ -32,13 +32,13 @@ What you can rely on wherever it runs:
 - `run` and `setup` are scripts: of what their first line names, else of `bash`, else of `sh`. They start in a
   directory of their own, empty but for `workdir`, which is also `HOME`; output and errors come as one log.
 - `envs` and `secrets` are there as variables, beside `YUNHE_JOB_ID`, `YUNHE_ATTEMPT` (1, 2, …), `YUNHE_ALLOCATION_ID`,
-  `YUNHE_PROJECT_ID`, `YUNHE_CPU_MILLIS`, `YUNHE_MEMORY_MIB` and `YUNHE_NODE_ID`.
-- The exit code is the script's own. A task that is stopped or exceeds its time limit gets SIGTERM first, and has a short
-  time to clean up before it is killed.
+  `YUNHE_PROJECT_ID`, `YUNHE_CPU_MILLIS`, `YUNHE_MEMORY_MIB`, `YUNHE_GRACE_S` and `YUNHE_NODE_ID`.
+- The exit code is the script's own. When a task is stopped or exceeds its time limit, the programs that it has started get
+  SIGTERM first, and have its `grace` to save their work before they are killed.
 - A retry begins in a fresh directory and may run on another pool.
 - The cost is the pool's price times the metered use, to the millionth.
 - `workdir` and `file_mounts` lie in the directory before `setup` begins, and `outputs` are fetched after the end, also of
-  a task that failed, was stopped or ran out of time (on Kubernetes not of one that a stop had to kill). How much may be sent
+  a task that failed, was stopped or ran out of time. How much may be sent
   differs: a Kubernetes cluster takes 24 MiB compressed for one task, Ray 100 MiB for each archive, hosts and Slurm what
   their disks hold.
 

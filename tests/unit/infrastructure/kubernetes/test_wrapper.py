@@ -244,7 +244,8 @@ def test_what_the_kubelet_expands_comes_out_as_it_was(text: str) -> None:
     assert kubelet_expands(unexpanded(text)) == text
 
 
-SAVES = "trap 'sleep 0.2; echo saved; exit 0' TERM\necho ready\nsleep 30\n"
+SAVES = "trap 'sleep 0.2; echo saved; exit 0' TERM\nsh -c 'echo ready; exec sleep 30'\n"
+"""It is ready when what it waits for is there too: whatever a shell starts after the signal does not hear it."""
 
 
 def asked(task: Task, shell: str) -> tuple[int, bytes]:
