@@ -14,7 +14,7 @@ from yunhe.entrypoints.client import Client
 from yunhe.kernel.carbon import CarbonSeries
 from yunhe.kernel.errors import ForbiddenError, InvalidInputError
 from yunhe.kernel.money import Prices
-from yunhe.kernel.places import Place
+from yunhe.kernel.places import Level, Place
 from yunhe.scheduling.decision.model import Placed, Policy
 from yunhe.trading.accounts.model import Role
 from yunhe.trading.applications.model import Submission
@@ -106,6 +106,51 @@ def test_what_cannot_be_so_is_refused_field_by_field_and_nothing_is_changed(clie
     assert set(fields) == {"speed", "reliability", "watts_idle", "carbon.feed", "unset"}
     assert fields["unset"].did_you_mean == "speed"
     assert set(client.pool("lab").facts) == {"watts_idle"}
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (Place("cn-north", 39.9), "needs both a latitude and a longitude"),
+        (Place("", None, 116.4), "needs both a latitude and a longitude"),
+        (Place("cn-north", 500.0, 1.0), "is not on Earth"),
+        (Place(level=Level.EDGE), "names no place"),
+    ],
+)
+def test_a_place_that_nobody_could_show_is_refused_when_told_and_when_added(
+    client: Client, shell: Shell, place: Place, said: str
+) -> None:
+    add(client, "lab", place=Place("cn-north"))
+    for tell in (
+        lambda: client.set_pool_facts("lab", FactChanges(place=place)),
+        lambda: add(client, "other", place=place),
+    ):
+        with pytest.raises(InvalidInputError) as refused:
+            tell()
+        assert [problem.field for problem in refused.value.fields] == ["place"]
+        assert said in refused.value.fields[0].problem
+    assert shell.inside("pool", "ls").returncode == 0
+    assert client.pool("lab").spec.place == Place("cn-north")
+
+
+@pytest.mark.parametrize("name", ["", "a=b", "a!"])
+def test_a_label_that_no_task_could_ask_for_is_refused(client: Client, name: str) -> None:
+    add(client, "lab")
+    with pytest.raises(InvalidInputError) as refused:
+        client.set_pool_facts("lab", FactChanges(labels={name: "x"}))
+    assert [problem.field for problem in refused.value.fields] == ["labels"]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize("option", ["--speed", "--pue", "--energy-price", "--reliability", "--watts"])
+def test_a_number_that_is_none_is_refused_rather_than_lost(
+    client: Client, shell: Shell, option: str, number: str
+) -> None:
+    add(client, "lab")
+    refused = shell.inside("pool", "set", "lab", option, number)
+    assert refused.returncode in {1, 2}
+    assert option in refused.stderr
+    assert not client.pool("lab").facts
 
 
 def test_only_who_manages_pools_may_say_what_is_so_of_them(served: Served, client: Client) -> None:

@@ -91,7 +91,7 @@ def test_a_third_party_s_account_without_privileges_is_a_pool_like_one_s_own(
     assert (
         pools["theirs"]["nodes"][0]["total"]["cpu_millis"] == pools["own"]["nodes"][0]["total"]["cpu_millis"]
     )
-    assert pools["theirs"]["spec"]["only_project"] == "default", "one account cannot keep projects apart"
+    assert pools["theirs"]["spec"].get("only_project") == "default", "one account cannot keep projects apart"
     assert "only_project" not in pools["own"]["spec"]
     for name in ("own", "theirs"):
         ok(shell, "pool", "rm", "-y", name)
@@ -152,14 +152,13 @@ def test_an_edge_box_joins_with_the_light_agent_and_gets_the_work_of_the_edge(
     words = (
         *add_words(server, "member", root),
         *options(cpus="0.5", memory="256MB"),
-        "--place",
-        "cn-east/edge@31.2,121.5",
+        *("--place", "cn-east/edge@31.2,121.5", "--label", "box=gateway"),
     )
     request.addfinalizer(lambda: end_agent(root))
     added = shell(*words, "--name", "gateway", timeout_s=90)
     assert added.returncode == 0, added.stderr
     (tmp_path / "edge.yaml").write_text(
-        "name: sensor\nlevel: edge\nresources: {cpus: 0.2, memory: 32MB}\nrun: echo at the edge\n"
+        "name: sensor\nlevel: edge\nwhere: [box=gateway]\nresources: {cpus: 0.2, memory: 32MB}\nrun: echo at the edge\n"
     )
     assert ok(shell, "run", "-y", tmp_path / "edge.yaml") == "at the edge\n"
     (tmp_path / "central.yaml").write_text("level: central\nresources: {cpus: 0.2}\nrun: 'true'\n")
