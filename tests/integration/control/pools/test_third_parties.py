@@ -160,9 +160,9 @@ def test_an_edge_box_joins_with_the_light_agent_and_gets_the_work_of_the_edge(
     (tmp_path / "edge.yaml").write_text(
         "name: sensor\nlevel: edge\nwhere: [box=gateway]\nresources: {cpus: 0.2, memory: 32MB}\nrun: echo at the edge\n"
     )
-    assert ok(shell, "run", "-y", tmp_path / "edge.yaml") == "at the edge\n"
+    assert ok(shell, "run", "-y", "--no-wait", tmp_path / "edge.yaml") == "at the edge\n"
     (tmp_path / "central.yaml").write_text("level: central\nresources: {cpus: 0.2}\nrun: 'true'\n")
-    assert "edge" in shell.inside("plan", tmp_path / "central.yaml").stdout
+    assert "is at level edge, central asked for" in shell.inside("plan", tmp_path / "central.yaml").stdout
     pid = daemon_pid(root)
     assert pid is not None
     held_mib = _resident_kib(pid) / 1024
