@@ -83,6 +83,11 @@ def test_each_fact_has_its_source_and_age_and_what_is_not_said_stays(client: Cli
     assert pool.facts["labels"].value == {"rack": "c"}
 
 
+def test_a_place_may_be_said_among_the_facts_when_a_pool_is_added(client: Client) -> None:
+    add(client, "lab", FactChanges(speed=1.5, place=Place("cn-north")))
+    assert client.pool("lab").spec.place == Place("cn-north")
+
+
 def test_a_pool_that_is_added_again_keeps_what_was_told_of_it(client: Client) -> None:
     add(client, "lab", FactChanges(speed=1.5), place=Place("cn-north"))
     add(client, "lab")
