@@ -192,3 +192,24 @@ def test_facts_are_told_and_read_at_the_command_line(client: Client, shell: Shel
         "--label",
         "--carbon",
     }
+
+
+def test_a_series_of_certain_hours_says_from_when_it_is(client: Client, shell: Shell, tmp_path: Path) -> None:
+    add(client, "lab")
+    hours = tmp_path / "hours.csv"
+    hours.write_text("hour,g_per_kwh\n2026-01-31T06:00Z,500\n2026-01-31T09:00Z,100\n")
+    told = shell.inside("pool", "set", "lab", "--carbon", hours)
+    assert "100 to 500 over 4 h, starts_at=2026-01-31 06:00 UTC" in told.stdout, told.stderr
+
+
+def test_a_plan_says_when_a_task_would_start(client: Client, shell: Shell) -> None:
+    add(client, "lab")
+    words = ("plan", "--cpus", "1")
+
+    def starts(*more: str) -> str:
+        return " ".join(shell.inside(*words, *more, "--", "true").stdout.split())
+
+    assert "yes now" in starts()
+    assert "yes in ~2.0 h" in starts("--start-after", "2h")
+    client.set_pool_facts("lab", FactChanges(wait_s=300.0))
+    assert "yes in ~5 min" in starts()
