@@ -39,7 +39,7 @@ class Journal:
             entry = _decode(line)
             if entry is None:
                 file.seek(self._end)
-                tail = file.read().strip(b"\0")
+                tail = file.read().rstrip(b"\0")
                 if tail:
                     self._quarantine(tail, self._end)
                 return
