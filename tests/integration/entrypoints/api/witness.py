@@ -21,6 +21,8 @@ TABLES = (
     "account_secret",
     "blob",
     "blob_chunk",
+    "chunk",
+    "blob_garbage",
 )
 MOVES_BY_ITSELF = {"seen_at", "lease_owner", "lease_until", "lease_token"}
 """Columns that background work touches whether or not anybody calls."""

@@ -48,6 +48,14 @@ def serve(  # noqa: PLR0913 - each is an option
         typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; SQLite below the home when not said."),
     ] = "",
     home: Annotated[Path | None, typer.Option(help="Where data lives; ~/.yunhe when not said.")] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="YUNHE_FILES",
+            help="Where archives and outputs are kept: a folder that all servers see. Below the home with SQLite,"
+            " in the database with PostgreSQL when not said.",
+        ),
+    ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(help="The server's certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     reserve_mib: Annotated[
@@ -99,6 +107,7 @@ def serve(  # noqa: PLR0913 - each is an option
             retention=said.retention,
             quotas=said.quotas,
             database_url=database,
+            files=files,
             role=role,
             host=host,
             port=port,
