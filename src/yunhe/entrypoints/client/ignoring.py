@@ -68,10 +68,10 @@ class Ignoring:
     def leaves_out(self, path: str, *, is_dir: bool) -> bool:
         """Return whether *path* is not sent; the deepest rule that says something decides."""
         for base, spec in reversed(self._rules):
-            found = spec.check_file(os.path.relpath(path, base) + "/" * is_dir).include
+            found = spec.check_file(path[len(base) + 1 :] + "/" * is_dir).include
             if found is not None:
                 return found
-        return os.path.basename(path) in USUAL  # noqa: PTH119 - called for every file
+        return path.rpartition("/")[2] in USUAL
 
 
 def rules_above(directory: Path) -> Ignoring:
@@ -79,10 +79,11 @@ def rules_above(directory: Path) -> Ignoring:
     above = [directory, *directory.parents]
     root = next((number for number, one in enumerate(above) if (one / ".git").exists()), 0)
     rules = Ignoring()
-    for one in reversed(above[1 : root + 1]):
-        rules = rules.inside(str(one))
-    left_out = any(rules.leaves_out(str(one), is_dir=True) for one in above[:root])
-    return Ignoring() if left_out else rules
+    for number in range(root, 0, -1):
+        rules = rules.inside(str(above[number]))
+        if rules.leaves_out(str(above[number - 1]), is_dir=True):
+            return Ignoring()
+    return rules
 
 
 def _lines(path: Path) -> list[str]:

@@ -8,13 +8,11 @@ the state of its files: what has not changed is not read again.
 import hashlib
 import os
 import stat
-import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,13 +28,19 @@ LARGE_BYTES = MIB
 LEAST_PACK_BYTES, MOST_PACK_BYTES = 256 * KIB, MIB
 LEAST_CUT_BYTES, MEAN_CUT_BYTES, MOST_CUT_BYTES = 128 * KIB, 512 * KIB, 2 * MIB
 _READ_BYTES = 8 * MIB
-_BLOCK = tarfile.BLOCKSIZE
+_BLOCK = 512
+"""Of a tar."""
 _WINDOW_BYTES = 8
 _SETTLED_S = 2.0
 """A file that was changed so shortly ago may change again within the same tick of the clock."""
 _GZIP = 16 + zlib.MAX_WBITS
-_WORKERS = 4
+LANES = 4
+"""So many files are read, and requests sent, at once."""
+_SAME_CUTS = 0.5
+"""A file that was changed in place keeps its cuts, while so much of it is as it was."""
 
+T = TypeVar("T")
+Item = TypeVar("Item")
 Source = tuple[str, Path]
 """A directory's contents (``WHOLE``), or a file and the name it gets."""
 Read = Callable[[int], object]
@@ -58,6 +62,8 @@ class Entry(NamedTuple):
 
     def header(self) -> bytes:
         """Return its tar header; owner and times are the same for everybody."""
+        import tarfile  # noqa: PLC0415 - only for what has changed
+
         info = tarfile.TarInfo(self.name)
         info.size = self.content_bytes
         if self.link:
@@ -90,6 +96,11 @@ class Group(NamedTuple):
             stamps = (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_mode)
             told.update(f"\0{name}\0{link}\0{stamps}".encode(errors="surrogateescape"))
         return told.digest()
+
+    def cuts_key(self) -> bytes:
+        """Return under which key the cuts of a large file are kept; they may do while its size is the same."""
+        told = f"cuts\0{self.entries[0].name}\0{self.content_bytes}".encode(errors="surrogateescape")
+        return hashlib.blake2b(told, digest_size=16).digest()
 
     def is_settled(self, now: float) -> bool:
         """Return whether none of its files was changed just now."""
@@ -199,7 +210,7 @@ def _walk(root: str, directory: str, rules: Ignoring | None, left_out: LeftOut) 
     rules = rules and rules.inside(directory)
     with os.scandir(directory) as children:
         for child in children:
-            name, is_dir = os.path.relpath(child.path, root), child.is_dir(follow_symlinks=False)
+            name, is_dir = child.path[len(root) + 1 :], child.is_dir(follow_symlinks=False)
             if rules is not None and rules.leaves_out(child.path, is_dir=is_dir):
                 left_out.add(name, Path(child.path), is_dir=is_dir)
                 continue
@@ -264,25 +275,19 @@ def read_tree(entries: Sequence[Entry], cache: Path | None = None, read: Read = 
     began = time.time()
 
     def digest(number: int) -> tuple[bytes, Digests]:
-        found: Digests = []
-        for chunk in groups[number].chunks():
-            found.append((hashlib.sha256(chunk).digest(), len(chunk)))
-            read(len(chunk))
+        one = groups[number]
+        before = known.get(one.cuts_key(), []) if one.large else []
+        found = _digests(_at_cuts(one.entries[0], before)) if before else []
+        if len(set(found) & set(before)) <= _SAME_CUTS * len(found):
+            found = _digests(one.chunks())
+        read(one.content_bytes)
         return keys[number], found
 
-    with ThreadPoolExecutor(_WORKERS) as workers:
-        try:
-            new = dict(workers.map(digest, unread))
-        except BaseException:
-            workers.shutdown(cancel_futures=True)
-            raise
-    digests = known | new
-    if cache is not None and (unread or len(known) > len(set(keys))):
-        kept = {
-            key: digests[key]
-            for key, one in zip(keys, groups, strict=True)
-            if key in known or one.is_settled(began)
-        }
+    digests = known | dict(at_once(digest, unread))
+    if cache is not None and unread:
+        settled = [(key, one) for key, one in zip(keys, groups, strict=True) if one.is_settled(began)]
+        kept = {key: digests[key] for key, _ in settled}
+        kept |= {one.cuts_key(): digests[key] for key, one in settled if one.large}
         private_home(cache.parent)
         write_private(cache, msgspec.msgpack.encode(kept))
     chunks: list[Chunk] = []
@@ -292,6 +297,33 @@ def read_tree(entries: Sequence[Entry], cache: Path | None = None, read: Read = 
             chunks.append(Chunk(digest_, size, one, offset))
             offset += size
     return Tree(tuple(chunks))
+
+
+def at_once(work: Callable[[Item], T], items: Sequence[Item]) -> Iterator[T]:
+    """Yield what *work* returns for each item, as it comes; the first error ends it all."""
+    if len(items) <= 1:
+        yield from map(work, items)
+        return
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: PLC0415 - often there is nothing to do
+
+    with ThreadPoolExecutor(LANES) as lanes:
+        try:
+            for done in as_completed([lanes.submit(work, item) for item in items]):
+                yield done.result()
+        except BaseException:
+            lanes.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _digests(chunks: Iterator[bytes]) -> Digests:
+    return [(hashlib.sha256(chunk).digest(), len(chunk)) for chunk in chunks]
+
+
+def _at_cuts(entry: Entry, before: Digests) -> Iterator[bytes]:
+    """Yield a large file's bytes, cut as they were before."""
+    with open(entry.path, "rb") as file:  # noqa: PTH123 - as above
+        for _, size in before:
+            yield _exactly(file, entry, size)
 
 
 def unread_bytes(entries: Sequence[Entry], cache: Path | None) -> int:

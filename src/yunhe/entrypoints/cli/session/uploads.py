@@ -3,7 +3,6 @@
 import hashlib
 import posixpath
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import msgspec
 import typer
@@ -22,6 +21,7 @@ from yunhe.entrypoints.client.tree import (
     Entry,
     Source,
     Tree,
+    at_once,
     body_of,
     read_tree,
     scan,
@@ -32,9 +32,6 @@ from yunhe.runtime.settings import default_home
 from yunhe.trading.applications.model import Submission, UploadedMount
 from yunhe.trading.demand.amounts import inner_path
 from yunhe.trading.demand.model import Task
-
-LANES = 4
-"""So many requests send chunks at once."""
 
 Sources = dict[str, list[Source]]
 """Directory of the job → what belongs there: a directory's contents, or a file under a name."""
@@ -146,11 +143,4 @@ def _send_some(client: Client, project_id: ProjectId, tree: Tree, missing: Seque
         client.put_chunks(project_id, body_of(batch))
         return sum(chunk.size_bytes for chunk in batch)
 
-    batches = tree.batches(missing, BATCH_BYTES)[:BATCHES_IN_A_ROW]
-    with ThreadPoolExecutor(LANES) as lanes:
-        try:
-            for done in as_completed([lanes.submit(send, batch) for batch in batches]):
-                yield done.result()
-        except BaseException:
-            lanes.shutdown(wait=False, cancel_futures=True)
-            raise
+    yield from at_once(send, tree.batches(missing, BATCH_BYTES)[:BATCHES_IN_A_ROW])
