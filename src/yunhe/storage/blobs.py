@@ -42,6 +42,8 @@ LEAST_BYTES = 4096
 CUT_OFF_S = 86400.0
 """What no archive needs goes so long after it came: an upload that was cut off may go on until then."""
 _AT_ONCE = 500
+_NAMES = 16
+"""For contents, of an upload, are made at once."""
 
 BLOBS = sa.Table(
     "blob",
@@ -112,12 +114,12 @@ class Blobs:
             def finish(connection: Connection) -> None:
                 whole = _Blob(blob_id, size, project_id, digest=actual, chunks=tuple(upload.ids))
                 self._finish(connection, whole, LEAST_BYTES if not upload.ids else 0)
+                claim(connection, upload.unused)
                 also(connection)
 
             await self._database.write(finish)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._database.write(lambda connection: _drop_chunks(connection, upload.ids))
+            await upload.give_up()
             raise
         return blob_id
 
@@ -169,18 +171,21 @@ class Blobs:
         """
         upload = _Upload(self._database, self._contents, self._quotas, self._clock, project_id)
         pending, pending_bytes, came_bytes = list[tuple[str, bytes]](), 0, 0
-        async for digest, member in chunks:
-            await anyio.to_thread.run_sync(_check_member, digest, member)
-            pending.append((f"{scope}/{digest}", member))
-            pending_bytes += len(member)
-            came_bytes += len(member)
-            if pending_bytes >= TOGETHER_BYTES:
-                await upload.write(pending)
-                pending, pending_bytes = [], 0
-        await upload.write(pending)
-        count = len(upload.written)
-        await upload.record(came_bytes, also)
-        return count
+        try:
+            async for digest, member in chunks:
+                await anyio.to_thread.run_sync(_check_member, digest, member)
+                pending.append((f"{scope}/{digest}", member))
+                pending_bytes += len(member)
+                came_bytes += len(member)
+                if pending_bytes >= TOGETHER_BYTES:
+                    await upload.write(pending)
+                    pending, pending_bytes = [], 0
+            await upload.write(pending)
+            await upload.record(came_bytes, also)
+        except BaseException:
+            await upload.give_up()
+            raise
+        return len(upload.ids)
 
     async def put_together(
         self,
@@ -360,8 +365,9 @@ class _Upload:
         self._contents = contents
         self._quotas = quotas
         self._clock = clock
-        self._names: list[str] = []
         self.project_id = project_id
+        self.unused: list[str] = []
+        """Names that nothing was written under."""
         self.written: list[tuple[str, str, int]] = []
         """ID, name of the content and size of what has no row yet."""
         self.ids: list[str] = []
@@ -371,11 +377,11 @@ class _Upload:
         """Keep the bytes of chunks."""
         if not pieces:
             return
-        if len(self._names) < len(pieces):
-            self._names = new_names(max(16, len(pieces)))
-            due = self._clock() + CUT_OFF_S
-            await self._database.write(lambda c: discard(c, self._names, due), uses_reserve=False)
-        names = [self._names.pop() for _ in pieces]
+        if len(self.unused) < len(pieces):
+            fresh, due = new_names(max(_NAMES, len(pieces))), self._clock() + CUT_OFF_S
+            await self._database.write(lambda c: discard(c, fresh, due), uses_reserve=False)
+            self.unused += fresh
+        names = [self.unused.pop() for _ in pieces]
         await self._contents.write([(name, data) for name, (_, data) in zip(names, pieces, strict=True)])
         self.written += [
             (chunk_id, name, len(data)) for name, (chunk_id, data) in zip(names, pieces, strict=True)
@@ -400,11 +406,27 @@ class _Upload:
             if weight:
                 self._quotas.charge(connection, self.project_id, QuotaName.BLOB_BYTES, weight)
             claim(connection, kept)
+            again = [content for _, content, _ in self.written if content not in kept]
+            claim(connection, again)
+            discard(connection, again, 0.0)
             also(connection)
 
         await self._database.write(insert, uses_reserve=False)
         self.ids += [chunk_id for chunk_id, _, _ in self.written]
         self.written.clear()
+
+    async def give_up(self) -> None:
+        """Remove what came, whoever else is told to stop meanwhile."""
+        names = [*self.unused, *(name for _, name, _ in self.written)]
+
+        def forget(connection: Connection) -> None:
+            _drop_chunks(connection, self.ids)
+            claim(connection, names)
+            discard(connection, names, 0.0)
+
+        with anyio.CancelScope(shield=True):
+            await self._database.write(forget)
+            await self._contents.remove_garbage(self._clock(), len(names) + len(self.ids))
 
 
 def drop(connection: Connection, blob_id: str, unused_since: float = math.inf) -> None:

@@ -40,6 +40,7 @@ def state_of(settings: Settings) -> dict[str, object]:
         str(path)
         for path in settings.home.rglob("*")
         if not path.name.startswith(("yunhe.db", "audit.head", "ledger.head"))  # published behind the answer
+        and not (path.is_dir() and settings.home / "files" in (path, path.parent))
     )
     return rows
 

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from yunhe.entrypoints.client import tree as tree_module
 from yunhe.entrypoints.client.tree import (
     LARGE_BYTES,
     MOST_CUT_BYTES,
@@ -136,7 +137,7 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     assert tree_of(source, cache).digests == first.digests
     entries = scan([(WHOLE, source)])[0]
     assert unread_bytes(entries, cache) == 0
-    assert read_tree(entries, cache, pytest.fail).digests == first.digests
+    assert read_tree(entries, cache, lambda _: pytest.fail("read")).digests == first.digests
     stamps = (source / "small").stat()
     (source / "small").write_bytes(b"y" * 100)
     os.utime(source / "small", ns=(stamps.st_atime_ns, stamps.st_mtime_ns))  # as a tool does that keeps times
@@ -174,3 +175,26 @@ def test_each_missing_chunk_is_sent_once(tmp_path: Path) -> None:
     assert len(sent) == len(set(sent)) == len(set(missing))
     assert all(len(batch) == 1 or sum(chunk.size_bytes for chunk in batch) <= MIB for batch in batches)
     assert sum(chunk.size_bytes for batch in batches for chunk in batch) < 4 * MIB
+
+
+def test_a_file_that_is_changed_in_place_keeps_its_cuts_and_one_whose_bytes_moved_is_cut_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "_SETTLED_S", -3600.0)  # what was made just now is kept too
+    source, cache, data = tmp_path / "tree", tmp_path / "home" / "cache", Random(5).randbytes(12 * MIB)
+    source.mkdir()
+    (source / "large").write_bytes(data)
+    before = tree_of(source, cache)
+    (source / "large").write_bytes(data[:5000] + b"!" + data[5001:])
+    with monkeypatch.context() as patched:
+        patched.setattr(tree_module, "_ends", pytest.fail)
+        in_place = tree_of(source, cache)
+    assert [chunk.size_bytes for chunk in in_place.chunks] == [chunk.size_bytes for chunk in before.chunks]
+    assert len({chunk.digest for chunk in in_place.chunks} - {chunk.digest for chunk in before.chunks}) == 1
+    (source / "large").write_bytes(b"!" + data[:-1])
+    moved = tree_of(source, cache)
+    assert changed_bytes(before, moved) <= 3 * MOST_CUT_BYTES
+    with opened(moved) as tar:
+        large = tar.extractfile("large")
+        assert large is not None
+        assert large.read() == b"!" + data[:-1]
