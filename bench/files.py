@@ -59,7 +59,8 @@ def _compare(shape: str) -> bool:
         served = stack.enter_context(server(folder / "home", free_port(), engines="fake"))
         task = folder / "task.yaml"
         task.write_text(f"name: files\nworkdir: {work}\nrun: 'true'\n")
-        environment = os.environ | {
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = inherited | {  # as users have it: modules are compiled once
             "YUNHE_HOME": str(folder / "user"),
             "YUNHE_URL": served.url,
             "YUNHE_KEY": served.key,

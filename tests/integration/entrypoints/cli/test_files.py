@@ -80,7 +80,7 @@ def test_of_a_workdir_with_one_byte_changed_one_chunk_is_sent(admin: Shell, tmp_
         done = admin("run", "-y", task)
         assert done.returncode == 0, done.stderr
         assert done.stdout == digests_in(work)
-        assert 0 < sent_bytes(client) - before - first <= 2 * MIB + 10_000
+        assert 0 < sent_bytes(client) - before - first <= MIB + 10_000
     with sqlite3.connect(admin.home / "yunhe.db") as database:
         assert database.execute("SELECT count(*) FROM blob_chunk").fetchone() == (0,)
     kept = sum(path.stat().st_size for path in (admin.home / "files").rglob("*") if path.is_file())
