@@ -270,11 +270,18 @@ async def test_what_a_killed_upload_left_goes_and_one_under_way_stays(
 
 
 async def test_a_process_that_dies_before_its_rows_leaves_no_content_for_good(
-    blobs: Blobs, clock: Clock, database: Database, folder: Path | None
+    blobs: Blobs, clock: Clock, database: Database, folder: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def nothing(_: object) -> None:
+        pass
+
     def die(_: Connection) -> None:
         raise RuntimeError("killed")
 
+    with pytest.raises(RuntimeError):
+        await blobs.keep_chunks("project/a", members(b"x"), also=die)
+    assert await contents(database, folder) == 0  # it lives and cleans up
+    monkeypatch.setattr(blobs_module._Upload, "give_up", nothing)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RuntimeError):
         await blobs.keep_chunks("project/a", members(b"x"), also=die)
     assert await rows(database) == (0, 0)

@@ -47,7 +47,7 @@ Read = Callable[[int], object]
 """Told how many bytes have been read."""
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """A file, directory or link of the archive."""
 
     name: str
@@ -75,10 +75,10 @@ class Entry(NamedTuple):
         return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
-class Group(NamedTuple):
+class TreeGroup(NamedTuple):
     """Entries that are read together; a large file has no headers here, they are in the group before."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
     large: bool = False
     before_bytes: int = 0
     """Zeros that fill up the file before."""
@@ -129,7 +129,7 @@ class Chunk(NamedTuple):
 
     digest: bytes
     size_bytes: int
-    group: Group
+    group: TreeGroup
     offset: int = 0
 
     def member(self) -> bytes:
@@ -182,12 +182,12 @@ def body_of(chunks: Sequence[Chunk]) -> bytes:
 
 def scan(
     sources: Sequence[Source], *, all_files: bool = False, of_repository: bool = False
-) -> tuple[list[Entry], LeftOut]:
+) -> tuple[list[TreeEntry], LeftOut]:
     """Return what is in *sources*, sorted by name, and what is left out; nothing is read.
 
     With *of_repository*, the rules above a directory hold in it too.
     """
-    found: dict[str, Entry] = {}
+    found: dict[str, TreeEntry] = {}
     left_out = LeftOut()
     for name, source in sources:
         if not source.exists():
@@ -197,7 +197,7 @@ def scan(
                 fields=(FieldProblem(str(source), "does not exist"),),
             )
         if name != WHOLE or not source.is_dir():
-            found[name or source.name] = Entry(name or source.name, str(source), source.stat())
+            found[name or source.name] = TreeEntry(name or source.name, str(source), source.stat())
             continue
         root = source.resolve()
         rules = None if all_files else rules_above(root) if of_repository else Ignoring()
@@ -206,7 +206,7 @@ def scan(
     return [found[name] for name in sorted(found, key=lambda name: name.split("/"))], left_out
 
 
-def _walk(root: str, directory: str, rules: Ignoring | None, left_out: LeftOut) -> Iterator[Entry]:
+def _walk(root: str, directory: str, rules: Ignoring | None, left_out: LeftOut) -> Iterator[TreeEntry]:
     rules = rules and rules.inside(directory)
     with os.scandir(directory) as children:
         for child in children:
@@ -216,9 +216,9 @@ def _walk(root: str, directory: str, rules: Ignoring | None, left_out: LeftOut) 
                 continue
             state = child.stat(follow_symlinks=False)
             if child.is_symlink():
-                yield Entry(name, child.path, state, _checked_link(child.path, root))
+                yield TreeEntry(name, child.path, state, _checked_link(child.path, root))
             elif is_dir or stat.S_ISREG(state.st_mode):  # sockets, pipes and devices mean nothing elsewhere
-                yield Entry(name, child.path, state)
+                yield TreeEntry(name, child.path, state)
             if is_dir:
                 yield from _walk(root, child.path, rules, left_out)
 
@@ -234,27 +234,27 @@ def _checked_link(path: str, root: str) -> str:
     return str(link.readlink())
 
 
-def group(entries: Sequence[Entry]) -> Iterator[Group]:
+def group(entries: Sequence[TreeEntry]) -> Iterator[TreeGroup]:
     """Yield entries in groups; where one begins depends on names and sizes near it, not on all before it."""
-    held: list[Entry] = []
+    held: list[TreeEntry] = []
     size, before = 0, 0
     for entry in entries:
         large = _is_large(entry)
         own = _BLOCK + (0 if large else entry.content_bytes + -entry.content_bytes % _BLOCK)
         full = size + own > MOST_PACK_BYTES
         if held and (full or (size >= LEAST_PACK_BYTES and _begins(entry.name))):
-            yield Group(tuple(held), before_bytes=before)
+            yield TreeGroup(tuple(held), before_bytes=before)
             held, size, before = [], 0, 0
         held.append(entry)
         size += own
         if large:
-            yield Group(tuple(held), before_bytes=before)
-            yield Group((entry,), large=True)
+            yield TreeGroup(tuple(held), before_bytes=before)
+            yield TreeGroup((entry,), large=True)
             held, size, before = [], 0, -entry.content_bytes % _BLOCK
-    yield Group(tuple(held), before_bytes=before, last=True)
+    yield TreeGroup(tuple(held), before_bytes=before, last=True)
 
 
-def _is_large(entry: Entry) -> bool:
+def _is_large(entry: TreeEntry) -> bool:
     return entry.content_bytes >= LARGE_BYTES
 
 
@@ -266,7 +266,7 @@ Digests = list[tuple[bytes, int]]
 """Digest and size of each chunk of a group."""
 
 
-def read_tree(entries: Sequence[Entry], cache: Path | None = None, read: Read = lambda _: None) -> Tree:
+def read_tree(entries: Sequence[TreeEntry], cache: Path | None = None, read: Read = lambda _: None) -> Tree:
     """Return entries in chunks; those whose digests are in the file *cache* are not read, and what is new is put there."""
     groups = list(group(entries))
     keys = [one.key() for one in groups]
@@ -319,14 +319,14 @@ def _digests(chunks: Iterator[bytes]) -> Digests:
     return [(hashlib.sha256(chunk).digest(), len(chunk)) for chunk in chunks]
 
 
-def _at_cuts(entry: Entry, before: Digests) -> Iterator[bytes]:
+def _at_cuts(entry: TreeEntry, before: Digests) -> Iterator[bytes]:
     """Yield a large file's bytes, cut as they were before."""
     with open(entry.path, "rb") as file:  # noqa: PTH123 - as above
         for _, size in before:
             yield _exactly(file, entry, size)
 
 
-def unread_bytes(entries: Sequence[Entry], cache: Path | None) -> int:
+def unread_bytes(entries: Sequence[TreeEntry], cache: Path | None) -> int:
     """Return how many bytes would be read to know the chunks of *entries*."""
     known = _known(cache)
     return sum(one.content_bytes for one in group(entries) if one.key() not in known)
@@ -342,7 +342,7 @@ def _known(cache: Path | None) -> dict[bytes, Digests]:
         return {}
 
 
-def _cut(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _cut(file: BinaryIO, entry: TreeEntry) -> Iterator[bytes]:
     """Yield a file's bytes, cut after windows of eight bytes whose product with a constant is small."""
     pending, left = b"", entry.content_bytes
     while left or pending:
@@ -374,14 +374,14 @@ def _ends(data: bytes) -> list[int]:
     return sorted(set(found))
 
 
-def _exactly(file: BinaryIO, entry: Entry, size: int) -> bytes:
+def _exactly(file: BinaryIO, entry: TreeEntry, size: int) -> bytes:
     data = file.read(size)
     if len(data) != size:
         raise _changed(entry)
     return data
 
 
-def _changed(entry: Entry) -> InvalidInputError:
+def _changed(entry: TreeEntry) -> InvalidInputError:
     return InvalidInputError(
         f"{entry.path}, or a file near it, changed while it was sent.",
         remedy="Run it again; what was sent is not sent again.",

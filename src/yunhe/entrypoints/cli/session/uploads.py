@@ -18,7 +18,7 @@ from yunhe.entrypoints.client.ignoring import LeftOut
 from yunhe.entrypoints.client.tree import (
     WHOLE,
     Chunk,
-    Entry,
+    TreeEntry,
     Source,
     Tree,
     at_once,
@@ -79,7 +79,7 @@ def sources_of(task: Task) -> Sources:
 
 def _scan(
     task: Task, path: str, content: Sequence[Source], *, all_files: bool
-) -> tuple[list[Entry], LeftOut]:
+) -> tuple[list[TreeEntry], LeftOut]:
     """Return what is in *content*; what a repository ignores above a directory counts for the workdir alone."""
     return scan(content, all_files=all_files, of_repository=path == "." and task.workdir is not None)
 
@@ -97,7 +97,9 @@ def _named(content: Sequence[Source]) -> str:
     return ", ".join(str(source) for _, source in content)
 
 
-def _sent(client: Client, project_id: ProjectId, content: Sequence[Source], entries: list[Entry]) -> BlobId:
+def _sent(
+    client: Client, project_id: ProjectId, content: Sequence[Source], entries: list[TreeEntry]
+) -> BlobId:
     cache = default_home() / "cache" / f"{hashlib.sha256(_cache_key(content)).hexdigest()[:32]}.digests"
     unread = unread_bytes(entries, cache) if err().is_terminal else 0
     with byte_bar(f"reading {_named(content)}", unread) as advance:

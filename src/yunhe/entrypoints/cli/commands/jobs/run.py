@@ -166,10 +166,12 @@ def run(  # noqa: PLR0913 - each is an option
         fields=fields,
     )
     given = list(files or ())[: len(files or ()) - len(verbatim)]
-    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output, explain_fields=explain_fields)
-    wishes = replace(wishes, all_files=all_files, pareto=pareto, save=save, plan=plan, render=render)
-    wishes = replace(wishes, patience_s=patience_s(wait, no_wait=no_wait, detach=detach))
-    _serve(given, verbatim, overrides, current_context(project), wishes)
+    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output, all_files=all_files)
+    wishes = replace(
+        wishes, explain_fields=explain_fields, pareto=pareto, save=save, plan=plan, render=render
+    )
+    patience = patience_s(wait, no_wait=no_wait, detach=detach)
+    _serve(given, verbatim, overrides, current_context(project), replace(wishes, patience_s=patience))
 
 
 def _serve(
