@@ -18,9 +18,9 @@ from yunhe.entrypoints.client.ignoring import LeftOut
 from yunhe.entrypoints.client.tree import (
     WHOLE,
     Chunk,
-    TreeEntry,
     Source,
     Tree,
+    TreeEntry,
     at_once,
     body_of,
     read_tree,

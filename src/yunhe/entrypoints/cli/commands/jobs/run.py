@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -26,6 +26,7 @@ from yunhe.entrypoints.cli.commands.jobs.run_options import (
     DryRunOption,
     EnvOption,
     ExplainFieldsOption,
+    FilesArgument,
     GpusOption,
     ImageOption,
     InfraOption,
@@ -91,9 +92,7 @@ TOGETHER = 100
 @with_task_options
 def run(  # noqa: PLR0913 - each is an option
     context: typer.Context,
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE… | -- COMMAND", help="Task files.")
-    ] = None,
+    files: FilesArgument = None,
     *,
     name: NameOption = "",
     cpus: CpusOption = "",
@@ -167,11 +166,10 @@ def run(  # noqa: PLR0913 - each is an option
     )
     given = list(files or ())[: len(files or ()) - len(verbatim)]
     wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output, all_files=all_files)
-    wishes = replace(
-        wishes, explain_fields=explain_fields, pareto=pareto, save=save, plan=plan, render=render
-    )
+    wishes = replace(wishes, pareto=pareto, save=save, plan=plan, render=render)
     patience = patience_s(wait, no_wait=no_wait, detach=detach)
-    _serve(given, verbatim, overrides, current_context(project), replace(wishes, patience_s=patience))
+    wishes = replace(wishes, explain_fields=explain_fields, patience_s=patience)
+    _serve(given, verbatim, overrides, current_context(project), wishes)
 
 
 def _serve(

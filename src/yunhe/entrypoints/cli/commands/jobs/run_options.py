@@ -45,6 +45,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show where it wou
 ExplainFieldsOption = Annotated[
     bool, typer.Option("--explain-fields", help="Say of each field of the file what becomes of it.")
 ]
+FilesArgument = Annotated[list[str] | None, typer.Argument(metavar="FILE… | -- COMMAND", help="Task files.")]
 AllFilesOption = Annotated[
     bool, typer.Option("--all-files", help="Send also what .gitignore and .yunheignore name.")
 ]
