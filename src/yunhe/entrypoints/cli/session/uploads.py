@@ -37,29 +37,39 @@ Sources = dict[str, list[Source]]
 """Directory of the job → what belongs there: a directory's contents, or a file under a name."""
 
 
-def submission_of(
-    client: Client, project_id: ProjectId, task: Task, *, all_files: bool = False
-) -> Submission:
-    """Send what *task* needs and return it ready to submit; what the project has is not sent again."""
-    mounts: list[UploadedMount] = []
-    sources = sources_of(task)
-    for path, content in sources.items():
-        entries, left_out = _scan(task, path, content, all_files=all_files)
-        _tell(left_out, content)
-        blob_id = _sent(client, project_id, content, entries)
-        mounts.append(UploadedMount(path=path, blob_id=blob_id))
-    told = {path: _named(content) for path, content in sources.items() if path != "." or task.workdir is None}
-    return Submission(
-        task=msgspec.structs.replace(task, file_mounts=told), project_id=project_id, mounts=tuple(mounts)
-    )
+def submissions_of(
+    client: Client, project_id: ProjectId, tasks: Iterable[Task], *, all_files: bool = False
+) -> list[Submission]:
+    """Send what *tasks* need and return them ready to submit; what the project has is not sent again."""
+    sent: dict[tuple[object, ...], BlobId] = {}
+    submissions: list[Submission] = []
+    for task in tasks:
+        mounts: list[UploadedMount] = []
+        sources = sources_of(task)
+        for path, content in sources.items():
+            which = (path == ".", *content)
+            if which not in sent:
+                entries, left_out = _scan(task, path, content, all_files=all_files)
+                _tell(left_out, content)
+                sent[which] = _sent(client, project_id, content, entries)
+            mounts.append(UploadedMount(path=path, blob_id=sent[which]))
+        told = {
+            path: _named(content) for path, content in sources.items() if path != "." or task.workdir is None
+        }
+        task_with_names = msgspec.structs.replace(task, file_mounts=told)
+        submissions.append(Submission(task=task_with_names, project_id=project_id, mounts=tuple(mounts)))
+    return submissions
 
 
 def tell_left_out(tasks: Iterable[Task], *, all_files: bool) -> None:
     """Say what would not be sent of what tasks name and is here."""
+    told: set[tuple[Source, ...]] = set()
     for task in tasks:
         for path, content in sources_of(task).items():
-            here = [source for source in content if source[1].exists()]
-            _tell(_scan(task, path, here, all_files=all_files)[1], here)
+            here = tuple(source for source in content if source[1].exists())
+            if here not in told:
+                _tell(_scan(task, path, here, all_files=all_files)[1], here)
+                told.add(here)
 
 
 def sources_of(task: Task) -> Sources:

@@ -13,7 +13,7 @@ from yunhe.entrypoints.cli.commands.jobs.run_options import RunOptions
 from yunhe.entrypoints.cli.session.connection import connected, pools_by_id
 from yunhe.entrypoints.cli.session.context import Context
 from yunhe.entrypoints.cli.session.task_files import Overrides
-from yunhe.entrypoints.cli.session.uploads import submission_of
+from yunhe.entrypoints.cli.session.uploads import submissions_of
 from yunhe.entrypoints.cli.terminal.follow import NOTHING_FITS
 from yunhe.entrypoints.cli.terminal.screen import Format, err, hints, out, print_json
 from yunhe.entrypoints.cli.views.plan import plan_page
@@ -106,7 +106,7 @@ def render_plan(
 
 def _new_plan(client: Client, tasks: Sequence[Task], context: Context, *, all_files: bool) -> SavedPlan:
     project_id = ProjectId(context.project)
-    return client.save_plan([submission_of(client, project_id, task, all_files=all_files) for task in tasks])
+    return client.save_plan(submissions_of(client, project_id, tasks, all_files=all_files))
 
 
 def read_plan(path: Path) -> SavedPlan:

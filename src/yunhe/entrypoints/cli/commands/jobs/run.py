@@ -50,7 +50,7 @@ from yunhe.entrypoints.cli.session.connection import connected, pools_by_id, ref
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
 from yunhe.entrypoints.cli.session.task_options import with_task_options
-from yunhe.entrypoints.cli.session.uploads import submission_of, tell_left_out
+from yunhe.entrypoints.cli.session.uploads import submissions_of, tell_left_out
 from yunhe.entrypoints.cli.terminal.follow import (
     NOTHING_FITS,
     exit_code,
@@ -220,10 +220,8 @@ def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
             question = "Submit it and let it wait?" if waits else "Run it?"
             if not confirm(question if len(tasks) == 1 else f"Run {len(tasks)} tasks?", yes=wishes.yes):
                 raise typer.Abort
-        submissions = [
-            submission_of(client, ProjectId(context.project), task, all_files=wishes.all_files)
-            for task in tasks
-        ]
+        project_id = ProjectId(context.project)
+        submissions = submissions_of(client, project_id, tasks, all_files=wishes.all_files)
         jobs = [client.submit(submissions[0])] if len(submissions) == 1 else client.submit_batch(submissions)
         _attend(client, list(jobs), wishes)
 
