@@ -27,6 +27,8 @@ JOB_TABLES = frozenset(
         "application_submission",
         "blob",
         "blob_chunk",
+        "blob_garbage",
+        "chunk",
         "orchestration_allocation",
         "orchestration_job",
         "orchestration_log",

@@ -84,6 +84,12 @@ class Uploaded(msgspec.Struct, frozen=True):
     blob_id: BlobId
 
 
+class ChunksKept(msgspec.Struct, frozen=True):
+    """How many chunks came; those that were there already are among them."""
+
+    chunks: int
+
+
 class PoolList(msgspec.Struct, frozen=True):
     """Every pool."""
 

@@ -100,6 +100,10 @@ class Housekeeping:
             gone = await self._sweep.write(
                 lambda c: self._blobs.forget_some(c, before, AT_ONCE), self._clock()
             )
+        while await self._blobs.remove_contents(AT_ONCE) >= AT_ONCE:
+            await self._sweep.write(lambda _: None, self._clock())  # so that the lease does not end meanwhile
+        while await self._blobs.move_row():
+            await self._sweep.write(lambda _: None, self._clock())
 
     async def _forget_logs(self) -> None:
         before, after = self._clock() - self._kept.logs_days * DAY_S, ""

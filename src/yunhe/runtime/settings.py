@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where SQLite, the vault's key and the local agent live."""
     database_url: str = ""
     """Empty: SQLite below ``home``. Otherwise ``postgresql://…``."""
+    files: Path | None = None
+    """Where archives and outputs are kept; every server must see the same folder. See ``files_folder``."""
     role: ProcessRole = ProcessRole.ALL
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -73,6 +75,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def resolved_database_url(self) -> str:
         """Return the database to use."""
         return self.database_url or f"sqlite:///{self.home / 'yunhe.db'}"
+
+    def files_folder(self) -> Path | None:
+        """Return where archives and outputs are kept; None: servers with homes of their own share the database alone."""
+        if self.files is not None:
+            return self.files
+        return self.home / "files" if self.resolved_database_url().startswith("sqlite") else None
 
 
 def log_path(home: Path) -> Path:

@@ -98,6 +98,7 @@ async def running(
         await migrate(database)
         if database.is_sqlite:
             await database.write(leases.end_all)
+            await database.give_back_room()
         clock = clock or SteadyClock(floor=await database.read(newest_time))
         start = _Start(settings, database, in_process(kinds), clock)
         for name in start_order():
@@ -147,7 +148,9 @@ class _Start:
         self._quotas = QuotaBook(
             msgspec.structs.replace(settings.quotas, requests_per_s=settings.limits.project_requests_per_s)
         )
-        self._blobs = Blobs(database, clock, settings.upload_limit_bytes, self._quotas)
+        self._blobs = Blobs(
+            database, clock, settings.upload_limit_bytes, self._quotas, settings.files_folder()
+        )
         self._notices = Notices(database)
         self._services: dict[type, object] = {}
         self._metrics = SampledMetrics()

@@ -48,6 +48,7 @@ IDLE_IN_TRANSACTION_MS = 10_000
 POSTGRES_CONNECTIONS = 10
 SQLITE_READERS = 4
 WAL_KEPT_BYTES = 16 * MIB
+VACUUM_BYTES = 64 * MIB
 _RETRYABLE_SQLSTATES = {"40001", "40P01"}
 _DISK_FULL_SQLSTATE = "53100"
 _UNAVAILABLE_SQLSTATES = ("08", "57P", "53300", "25P03")
@@ -239,6 +240,26 @@ class Database:
         except DatabaseUnavailableError:
             self._reconnect_at = time.monotonic() + RECONNECT_EVERY_S
             raise
+
+    async def give_back_room(self) -> None:
+        """Give the disk the room that removed rows have left, where that is most of SQLite's file."""
+        if self.is_sqlite:
+            await anyio.to_thread.run_sync(self._vacuum, limiter=self._writers)
+
+    def _vacuum(self) -> None:
+        connection = self.engine.raw_connection()
+        try:
+            pages, free, page_bytes = (
+                connection.cursor().execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            if free * page_bytes >= VACUUM_BYTES and free * 2 > pages:
+                connection.cursor().execute("VACUUM")
+                log.info("database was made smaller", extra={"bytes": free * page_bytes})
+        except sqlite3.OperationalError as error:  # no room for the copy: it stays as it is
+            log.warning("database could not be made smaller", extra={"problem": str(error)})
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Close every connection."""

@@ -13,7 +13,7 @@ from support.small_disks import fill, free_bytes, mounted
 from yunhe.kernel.errors import DiskFullError
 from yunhe.kernel.units import MIB
 from yunhe.storage import reserve
-from yunhe.storage.blobs import CHUNKS
+from yunhe.storage.contents import ROWS as CHUNKS
 from yunhe.storage.database import Database
 from yunhe.storage.migrate import migrate
 from yunhe.storage.outbox import CURSORS

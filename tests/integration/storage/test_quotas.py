@@ -1,5 +1,6 @@
 """Quotas: what is counted is what is there, whoever counts at once, and nothing goes over its limit."""
 
+import gzip
 import hashlib
 from collections.abc import AsyncIterator
 from random import Random
@@ -52,11 +53,22 @@ async def pieces(data: bytes, *, breaks: bool = False) -> AsyncIterator[bytes]:
         raise ConnectionResetError
 
 
+async def members(parts: list[bytes]) -> AsyncIterator[tuple[str, bytes]]:
+    for part in parts:
+        yield hashlib.sha256(part).hexdigest(), gzip.compress(part)
+
+
+async def put_together(blobs: Blobs, parts: list[bytes]) -> None:
+    await blobs.keep_chunks("project/p", members(parts), project_id="p")
+    digests = [hashlib.sha256(part).hexdigest() for part in parts]
+    await blobs.put_together("project/p", digests, project_id="p")
+
+
 def weight(connection: Connection) -> int:
     """Return what blobs and uploads of project p weigh, from their rows."""
-    kept = connection.execute(sa.select(BLOBS.c.size_bytes).where(BLOBS.c.project_id == "p"))
-    came = sa.select(sa.func.sum(sa.func.length(CHUNKS.c.data))).where(CHUNKS.c.blob_id.like("upload/%/p/%"))
-    return sum(max(LEAST_BYTES, row.size_bytes) for row in kept) + (connection.scalar(came) or 0)
+    kept = connection.scalars(sa.select(CHUNKS.c.size_bytes).where(CHUNKS.c.project_id == "p"))
+    lists = sa.select(sa.func.sum(BLOBS.c.list_bytes)).where(BLOBS.c.project_id == "p")
+    return sum(max(LEAST_BYTES, size) for size in kept) + (connection.scalar(lists) or 0)
 
 
 async def used(database: Database, name: QuotaName, day: int = 0) -> int:
@@ -68,11 +80,13 @@ async def test_the_counter_is_what_the_rows_weigh_after_anything(
     databases: list[Database], clock: Clock, seed: int
 ) -> None:
     rng, blobs = Random(seed), Blobs(databases[0], clock, 1 << 20, QuotaBook(LIMITS))
-    refused = 0
-    for _ in range(60):
+    refused = killed = 0
+    for _ in range(80):
         data = bytes([rng.randrange(6)]) * rng.choice((1, 300, 5_000, 12_000, 25_000))
         digest = hashlib.sha256(data).hexdigest()
-        match rng.choice(("put", "put", "output", "wrong", "cut", "killed", "sweep")):
+        match rng.choice(("put", "put", "chunks", "chunks", "output", "wrong", "cut", "killed", "sweep")):
+            case "chunks":
+                work = put_together(blobs, [data, bytes([rng.randrange(6)]) * 5_000])
             case "put":
                 work = blobs.put("project/p", pieces(data), digest=digest, project_id="p", sent=True)
             case "output":
@@ -81,14 +95,10 @@ async def test_the_counter_is_what_the_rows_weigh_after_anything(
                 work = blobs.put("project/p", pieces(data), digest="0" * 64, project_id="p", sent=True)
             case "cut":
                 work = blobs.put("project/p", pieces(data, breaks=True), project_id="p", sent=True)
-            case "killed":  # its process died: what came stays until it is swept
-                name = f"upload/{clock.now - CUT_OFF_S - 5:.0f}/p/{rng.random()}"
-
-                def die(c: Connection, name: str = name) -> None:
-                    UNBOUNDED.charge(c, "p", QuotaName.BLOB_BYTES, 100)
-                    c.execute(CHUNKS.insert().values(blob_id=name, number=0, data=b"x" * 100))
-
-                work = databases[0].write(die)
+            case "killed":
+                killed += 1  # its process died: what came stays until it is swept
+                died = Blobs(databases[0], lambda: clock.now - CUT_OFF_S - 5, 1 << 20, UNBOUNDED)
+                work = died.keep_chunks("project/p", members([rng.randbytes(9)]), project_id="p")
             case _:
                 clock.now += 40_000
                 before = clock.now - 60_000
@@ -100,7 +110,7 @@ async def test_the_counter_is_what_the_rows_weigh_after_anything(
         except (InvalidInputError, ConnectionResetError):
             pass
         assert await used(databases[0], QuotaName.BLOB_BYTES) == await databases[0].read(weight)
-        assert await databases[0].read(weight) <= LIMITS.blob_bytes + 100
+        assert await databases[0].read(weight) <= LIMITS.blob_bytes + LEAST_BYTES * killed
     assert refused
 
 

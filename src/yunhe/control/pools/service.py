@@ -270,7 +270,7 @@ class PoolService:
                 token=order.token,
                 project_id=order.project_id,
                 path=mount.path,
-                digest=mount.blob_id.rpartition("/")[2],
+                digest=await self._blobs.digest(mount.blob_id),
                 size_bytes=mount.size_bytes,
                 resources=order.resources,
             )

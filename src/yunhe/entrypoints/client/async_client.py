@@ -1,6 +1,5 @@
 """The client's methods, written once; ``Client`` runs the same ones without an event loop."""
 
-import tempfile
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
@@ -14,15 +13,16 @@ import msgspec
 
 from yunhe.control.plugins.model import AllowedFolder, Plugin
 from yunhe.control.pools.model import Check, ExecRequest, FactChanges, FactList, Pool, PoolSpec, UsageMinute
-from yunhe.entrypoints.client.archive import Archive, pack
 from yunhe.entrypoints.client.connection import ApiConnection, query
 from yunhe.entrypoints.client.exec import ExecStream, open_exec
 from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
 from yunhe.entrypoints.client.httpx_transport import HttpxTransport
 from yunhe.entrypoints.client.transport import Address, ApiCall, Transport
+from yunhe.entrypoints.client.tree import WHOLE, body_of, read_tree, scan
 from yunhe.entrypoints.wire import (
     AllowedFolders,
     Batch,
+    ChunksKept,
     FolderWish,
     Jobs,
     Keys,
@@ -42,14 +42,13 @@ from yunhe.entrypoints.wire import (
     Rotation,
     Secrets,
     SecretValue,
-    Uploaded,
     Usage,
 )
 from yunhe.kernel.chains import ChainHead
-from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.ids import BlobId, ProjectId
 from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.resources import Resources
+from yunhe.kernel.units import MIB
 from yunhe.scheduling.decision.model import NodeAnswers, Plan, Waiting
 from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan
 from yunhe.scheduling.orchestration.jobs.model import Explanation, Job, JobPage, LogPiece
@@ -70,7 +69,7 @@ from yunhe.trading.accounts.model import (
     Role,
     SecretInfo,
 )
-from yunhe.trading.applications.model import SavedPlan, Submission
+from yunhe.trading.applications.model import Assembly, SavedPlan, Submission
 from yunhe.trading.trades.model import CostReport, LedgerEntry, LedgerLine, MaskedEntry, PriceList
 
 T = TypeVar("T")
@@ -78,6 +77,11 @@ T = TypeVar("T")
 PATIENCE_S = 2.0
 """How long calls are repeated while the server does not answer."""
 PAGE = 200
+BATCH_BYTES = 2 * MIB
+"""Of chunks that are sent in one request."""
+BATCHES_IN_A_ROW = 128
+"""Before it is asked again what is missing, and whether it is too much."""
+_BINARY = {"Content-Type": "application/octet-stream"}
 
 
 class AsyncClient:
@@ -245,22 +249,29 @@ class AsyncClient:
         """Run a command beside a running job; leaving the block ends it."""
         return open_exec(self._address, f"{_job(job_id)}/exec", request)
 
-    async def upload(self, project: str, archive: Archive) -> BlobId:
-        """Send an archive, unless the project has it already."""
-        path = f"{_project(project)}/uploads/{archive.digest}"
-        try:
-            async with self._connection.open(ApiCall(method="HEAD", path=path)) as answer:
-                return BlobId(answer.headers["yunhe-blob-id"])
-        except NotFoundError:
-            call = ApiCall(
-                method="PUT", path=path, file=archive.path, headers={"Content-Type": "application/gzip"}
-            )
-            return (await self._connection.ask(call, Uploaded)).blob_id
+    async def put_together(self, project: str, digests: bytes) -> Assembly:
+        """Make an archive of chunks, named by their SHA-256 in order, or say which of them the project lacks."""
+        call = ApiCall(method="POST", path=f"{_project(project)}/uploads", headers=_BINARY, body=digests)
+        return await self._connection.ask(call, Assembly, repeatable=True)
 
-    async def upload_directory(self, project: str, source: Path) -> BlobId:
-        """Pack a directory's contents, or one file, and send them; what has not changed is not sent again."""
-        with tempfile.TemporaryDirectory(prefix="yunhe-upload-") as folder:
-            return await self.upload(project, pack(source, Path(folder) / "archive.tar.gz"))
+    async def put_chunks(self, project: str, body: bytes) -> int:
+        """Send chunks, as ``tree.body_of`` writes them; return how many there were."""
+        call = ApiCall(method="PUT", path=f"{_project(project)}/chunks", headers=_BINARY, body=body)
+        return (await self._connection.ask(call, ChunksKept)).chunks
+
+    async def upload_directory(self, project: str, source: Path, *, all_files: bool = False) -> BlobId:
+        """Send a directory's contents, or one file; what the project has is not sent again.
+
+        What ``.gitignore`` and ``.yunheignore`` name is left out, unless *all_files* are to be sent.
+        """
+        entries, _ = scan([(WHOLE, source)], all_files=all_files)
+        tree = read_tree(entries)
+        while True:
+            made = await self.put_together(project, tree.digests)
+            if made.blob_id is not None:
+                return made.blob_id
+            for batch in tree.batches(made.missing, BATCH_BYTES)[:BATCHES_IN_A_ROW]:
+                await self.put_chunks(project, body_of(batch))
 
     # -- pools -----------------------------------------------------------------------------------------------------
 

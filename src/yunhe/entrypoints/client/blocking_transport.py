@@ -3,9 +3,9 @@
 import select
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from yunhe.entrypoints.client.proxies import proxy_for
@@ -69,8 +69,8 @@ class BlockingTransport:
         answer: _BlockingAnswer | None = None
         try:
             connection.sock.settimeout(SILENCE_S if stream else self._answer_s)
-            with _body(call) as body, _as_transport_error():
-                answer = _BlockingAnswer(self._exchange(connection, call, body))
+            with _as_transport_error():
+                answer = _BlockingAnswer(self._exchange(connection, call))
             yield answer
         finally:
             if answer is not None and answer.finish():
@@ -113,16 +113,14 @@ class BlockingTransport:
             raise NoConnectionError(str(error)) from error
         return connection
 
-    def _exchange(
-        self, connection: HTTPConnection, call: ApiCall, body: bytes | BinaryIO | None
-    ) -> HTTPResponse:
+    def _exchange(self, connection: HTTPConnection, call: ApiCall) -> HTTPResponse:
         path = self._parts.path.rstrip("/") + call.path
         target = f"{path}?{urlencode(call.query)}" if call.query else path
         headers = self._headers | call.own_headers()
         if self._proxy is not None and self._tls is None:
             target, headers = f"http://{self._parts.netloc}{target}", headers | self._proxy.headers
         with suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent: hear why
-            connection.request(call.method, target, body, headers)
+            connection.request(call.method, target, call.body, headers)
         response = connection.getresponse()
         if response.length is None and not response.chunked:  # a cut could not be told from the end
             response.close()
@@ -165,10 +163,6 @@ class _BlockingAnswer:
         if not self._left_bytes:
             self._response.close()
         return chunk
-
-
-def _body(call: ApiCall) -> AbstractContextManager[bytes | BinaryIO | None]:
-    return nullcontext(call.body) if call.file is None else call.file.open("rb")
 
 
 @contextmanager

@@ -2,12 +2,10 @@
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from yunhe.entrypoints.client.transport import (
     ANSWER_S,
-    CHUNK_BYTES,
     CONNECT_S,
     IDLE_S,
     SILENCE_S,
@@ -46,7 +44,7 @@ class HttpxTransport:
             call.path,
             params=list(call.query),
             headers=call.own_headers(),
-            content=_chunks_in_turn(call.file) if call.file is not None else call.body,
+            content=call.body,
             timeout=httpx.Timeout(SILENCE_S if stream else ANSWER_S, connect=CONNECT_S),
         )
         with _as_transport_error():
@@ -93,11 +91,3 @@ def _as_transport_error() -> Generator[None]:
         raise NoConnectionError(str(error)) from error
     except httpx.TransportError as error:
         raise TransportError(str(error) or type(error).__name__) from error
-
-
-async def _chunks_in_turn(path: Path) -> AsyncGenerator[bytes, None]:
-    import anyio  # noqa: PLC0415 - as said above
-
-    async with await anyio.open_file(path, "rb") as source:
-        while chunk := await source.read(CHUNK_BYTES):
-            yield chunk

@@ -90,16 +90,12 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     query: tuple[tuple[str, str], ...] = ()
     headers: dict[str, str] = {}
     body: bytes | None = None
-    file: Path | None = None
-    """Sent as the body, in chunks."""
 
     def own_headers(self) -> dict[str, str]:
         """Return the headers of this call: its own, and what its body says of itself."""
         described = dict[str, str]()
         if self.body is not None:
             described["Content-Type"] = "application/json"
-        if self.file is not None:
-            described["Content-Length"] = str(self.file.stat().st_size)
         return described | self.headers
 
 

@@ -8,7 +8,7 @@ from yunhe.scheduling.decision.model import Plan, Waiting
 from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan
 from yunhe.scheduling.orchestration.jobs.model import Job
 from yunhe.trading.accounts.model import Principal
-from yunhe.trading.applications.model import SavedPlan, Submission
+from yunhe.trading.applications.model import Assembly, SavedPlan, Submission
 from yunhe.trading.demand.model import Task
 
 
@@ -47,6 +47,14 @@ class Applications(Protocol):
 
     async def upload(self, project_id: ProjectId, digest: str, chunks: AsyncIterator[bytes]) -> BlobId:
         """Keep an archive to mount later; *digest* is its SHA-256 and is checked."""
+        ...
+
+    async def keep_chunks(self, project_id: ProjectId, chunks: AsyncIterator[tuple[str, bytes]]) -> int:
+        """Keep parts of archives, each with the SHA-256 of what it unpacks to, all or none; return how many came."""
+        ...
+
+    async def put_together(self, project_id: ProjectId, digests: tuple[str, ...]) -> Assembly:
+        """Make an archive to mount of chunks that the project has, or say which it lacks."""
         ...
 
     async def has_upload(self, project_id: ProjectId, digest: str) -> bool:

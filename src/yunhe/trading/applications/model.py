@@ -29,6 +29,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mounts: tuple[UploadedMount, ...] = ()
 
 
+class Assembly(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of putting an archive together from chunks: the archive, or what is missing for it."""
+
+    blob_id: BlobId | None = None
+    missing: tuple[str, ...] = ()
+    """SHA-256 of each chunk that the project does not have."""
+
+
 class PlannedTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task and the place that a plan chose for it."""
 

@@ -12,16 +12,19 @@ from yunhe.kernel.confinement import Confinement, bounded, widening
 from yunhe.kernel.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError, YunheError
 from yunhe.kernel.ids import BlobId, JobId, ProjectId, new_id
 from yunhe.kernel.validation import most
+from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.decision.model import Demand, Plan, Waiting
 from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan, PlannedPlace
 from yunhe.scheduling.orchestration.interface import Orchestration
 from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount, Step, SubmissionKey
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
+from yunhe.storage.database import Connection
 from yunhe.trading.accounts.interface import Accounts
 from yunhe.trading.accounts.model import Principal
 from yunhe.trading.applications.model import (
     BATCH_LIMIT,
+    Assembly,
     PlannedTask,
     SavedPlan,
     Submission,
@@ -168,6 +171,33 @@ class ApplicationService:
             sent=True,
             also=lambda c: audit.append(c, by, now, "upload", digest, project_id=project_id),
         )
+
+    async def keep_chunks(self, project_id: ProjectId, chunks: AsyncIterator[tuple[str, bytes]]) -> int:
+        """Keep parts of archives that are put together later."""
+        await self._accounts.require_project(project_id)
+        scope = archive_scope(project_id)
+        count = await self._blobs.keep_chunks(
+            scope, chunks, project_id=project_id, also=lambda _: failpoint("chunks-before-commit")
+        )
+        failpoint("chunks-after-commit")
+        return count
+
+    async def put_together(self, project_id: ProjectId, digests: tuple[str, ...]) -> Assembly:
+        """Make an archive to mount of chunks that the project has, or say which it lacks."""
+        await self._accounts.require_project(project_id)
+        by, now = audit.actor(), self._clock()
+
+        def also(connection: Connection) -> None:
+            audit.append(connection, by, now, "upload", f"{len(digests)} chunks", project_id=project_id)
+            failpoint("archive-before-commit")
+
+        made = await self._blobs.put_together(
+            archive_scope(project_id), digests, project_id=project_id, also=also
+        )
+        if isinstance(made, tuple):
+            return Assembly(missing=made)
+        failpoint("archive-after-commit")
+        return Assembly(blob_id=made)
 
     async def has_upload(self, project_id: ProjectId, digest: str) -> bool:
         """Return whether the project uploaded this archive already."""

@@ -1,5 +1,6 @@
 """Whatever is wrong with a request, it is refused with a problem that names it, and nothing has changed."""
 
+import gzip
 import hashlib
 import socket
 import time
@@ -24,6 +25,8 @@ BLUE = ProjectId("blue")
 
 GZIP = b"\x1f\x8b not really"
 DIGEST = hashlib.sha256(GZIP).hexdigest()
+MEMBER = gzip.compress(b"")
+CHUNK = hashlib.sha256(b"").digest() + len(MEMBER).to_bytes(4, "big") + MEMBER
 
 
 def task(**fields: Any) -> dict[str, Any]:
@@ -318,6 +321,67 @@ CASES = [
         404,
         "not-found",
         content=GZIP,
+    ),
+    *(
+        Case(
+            f"chunks: {what}",
+            "PUT",
+            "/v1/projects/blue/chunks",
+            400,
+            "invalid-input",
+            content=body,
+            field=field,
+        )
+        for what, body, field in (
+            ("half a header", CHUNK[:20], "body"),
+            ("half a chunk", CHUNK[:-1], "body"),
+            ("a length beyond all bounds", CHUNK[:32] + b"\xff" * 4, "body"),
+            ("another content than it says", CHUNK + bytes(32) + CHUNK[32:], "chunk"),
+        )
+    ),
+    Case(
+        "chunks beyond the limit",
+        "PUT",
+        "/v1/projects/blue/chunks",
+        413,
+        "too-large",
+        content=CHUNK * 1_000_000,
+    ),
+    Case(
+        "chunks for another project",
+        "PUT",
+        "/v1/projects/red/chunks",
+        403,
+        "forbidden",
+        content=CHUNK,
+        audited=True,
+    ),
+    Case(
+        "no whole digest",
+        "POST",
+        "/v1/projects/blue/uploads",
+        400,
+        "invalid-input",
+        content=CHUNK[:31],
+        field="body",
+    ),
+    Case(
+        "an archive of no chunks",
+        "POST",
+        "/v1/projects/blue/uploads",
+        400,
+        "invalid-input",
+        content=b"",
+        field="body",
+    ),
+    Case(
+        "what another project lacks",
+        "POST",
+        "/v1/projects/red/uploads",
+        403,
+        "forbidden",
+        content=CHUNK[:32],
+        audited=True,
     ),
     Case("an address there is not", "GET", "/v1/jbos", 404, "not-found"),
     Case("a method an address does not take", "DELETE", "/v1/jobs", 405, "conflict"),

@@ -1,5 +1,6 @@
 """Every route of the OpenAPI document: its caller is authorized once, and a task in it is parsed once."""
 
+import gzip
 import hashlib
 import sys
 from collections import Counter
@@ -28,6 +29,8 @@ from yunhe.trading.demand import parse
 from yunhe.trading.demand.model import Task
 
 DIGEST = hashlib.sha256(b"").hexdigest()
+MEMBER = gzip.compress(b"")
+CHUNK = hashlib.sha256(b"").digest() + len(MEMBER).to_bytes(4, "big") + MEMBER
 TASK = {"name": "task", "run": "true\n"}
 SUBMISSION = {"project_id": "blue", "task": TASK}
 
@@ -102,6 +105,8 @@ def requests(running: str, ended: str, plan: SavedPlan) -> list[Sent]:
         Sent(
             "PUT /v1/projects/{project}/uploads/{sha256}", f"/v1/projects/blue/uploads/{DIGEST}", content=b""
         ),
+        Sent("PUT /v1/projects/{project}/chunks", "/v1/projects/blue/chunks", content=CHUNK),
+        Sent("POST /v1/projects/{project}/uploads", "/v1/projects/blue/uploads", content=CHUNK[:32]),
         Sent("HEAD /v1/projects/{project}/uploads/{sha256}", f"/v1/projects/blue/uploads/{DIGEST}"),
         Sent("POST /v1/pools", json={"name": "more", "kind": "fake", "target": "more"}),
         Sent("POST /v1/pools/{pool}/check", "/v1/pools/more/check"),

@@ -29,7 +29,11 @@ from yunhe.trading.applications.model import Submission
 from yunhe.trading.demand.model import ResourceSpec, Task
 
 INSTANT_DAYS = 1e-7
-KEPT = Retention(ended_jobs=4, audit_lines=50, events=40, keys_days=INSTANT_DAYS, sweep_s=0.1)
+SOON_DAYS = 1e-5
+"""Archives go so soon: they must not take all the room that outputs of jobs wait for."""
+KEPT = Retention(
+    ended_jobs=4, audit_lines=50, events=40, keys_days=INSTANT_DAYS, blobs_days=SOON_DAYS, sweep_s=0.1
+)
 NEVER_PRUNED = {"trade_ledger"}
 """What is owed; it grows with what is billed."""
 

@@ -21,6 +21,8 @@ TABLES = (
     "account_secret",
     "blob",
     "blob_chunk",
+    "chunk",
+    "blob_garbage",
 )
 MOVES_BY_ITSELF = {"seen_at", "lease_owner", "lease_until", "lease_token"}
 """Columns that background work touches whether or not anybody calls."""
@@ -38,6 +40,7 @@ def state_of(settings: Settings) -> dict[str, object]:
         str(path)
         for path in settings.home.rglob("*")
         if not path.name.startswith(("yunhe.db", "audit.head", "ledger.head"))  # published behind the answer
+        and not (path.is_dir() and settings.home / "files" in (path, path.parent))
     )
     return rows
 

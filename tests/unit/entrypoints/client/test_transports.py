@@ -147,7 +147,7 @@ def test_a_call_is_sent_as_it_was_written_and_its_answer_heard(drive: Callable[.
     assert said["host"] == server.address
 
 
-def test_a_file_is_sent_whole(drive: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_body_is_sent_whole(drive: Callable[..., Any], tmp_path: Path) -> None:
     source = tmp_path / "archive"
     source.write_bytes(bytes(range(256)) * 4096)
     received = bytearray()
@@ -158,7 +158,9 @@ def test_a_file_is_sent_whole(drive: Callable[..., Any], tmp_path: Path) -> None
             received.extend(connection.recv(65536))
         connection.sendall(OK)
 
-    call = ApiCall(method="PUT", path="/x", file=source, headers={"Content-Type": "application/gzip"})
+    call = ApiCall(
+        method="PUT", path="/x", body=source.read_bytes(), headers={"Content-Type": "application/gzip"}
+    )
     with serving(speak) as server:
         assert drive(f"http://{server.address}", partial(read, call=call))[0] == 200
     assert bytes(received) == source.read_bytes()
@@ -248,7 +250,8 @@ def test_a_refusal_before_the_whole_file_was_sent_is_heard(drive: Callable[..., 
 
     with serving(speak) as server:
         told = drive(
-            f"http://{server.address}", partial(read, call=ApiCall(method="PUT", path="/", file=source))
+            f"http://{server.address}",
+            partial(read, call=ApiCall(method="PUT", path="/", body=source.read_bytes())),
         )
     assert told == (413, "", b"no!")
 
@@ -264,7 +267,11 @@ def test_a_refusal_is_heard_even_when_the_server_hangs_up_on_the_rest(tmp_path: 
 
     with serving(speak) as server:
         transport = BlockingTransport(Address(f"http://{server.address}"))
-        assert run(read(transport, ApiCall(method="PUT", path="/", file=source))) == (413, "", b"no!")
+        assert run(read(transport, ApiCall(method="PUT", path="/", body=source.read_bytes()))) == (
+            413,
+            "",
+            b"no!",
+        )
 
 
 def test_calls_one_after_the_other_share_a_connection(drive: Callable[..., Any]) -> None:

@@ -9,10 +9,11 @@ import msgspec
 import typer
 import yaml
 
+from yunhe.entrypoints.cli.commands.jobs.run_options import RunOptions
 from yunhe.entrypoints.cli.session.connection import connected, pools_by_id
 from yunhe.entrypoints.cli.session.context import Context
 from yunhe.entrypoints.cli.session.task_files import Overrides
-from yunhe.entrypoints.cli.session.uploads import submission_of
+from yunhe.entrypoints.cli.session.uploads import submissions_of
 from yunhe.entrypoints.cli.terminal.follow import NOTHING_FITS
 from yunhe.entrypoints.cli.terminal.screen import Format, err, hints, out, print_json
 from yunhe.entrypoints.cli.views.plan import plan_page
@@ -63,22 +64,32 @@ def show_pareto(tasks: Sequence[Task], context: Context, output: Format) -> None
         raise typer.Exit(NOTHING_FITS)
 
 
-def save_plan(tasks: Sequence[Task], context: Context, path: Path, output: Format) -> None:
+def save_plan(tasks: Sequence[Task], context: Context, wishes: RunOptions, path: Path) -> None:
     """Plan tasks together, send what they need, and write the plan to a file of the user's own."""
     with connected(context) as client:
-        plan = _new_plan(client, tasks, context)
+        plan = _new_plan(client, tasks, context, all_files=wishes.all_files)
     write_private(path, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
-    if output is Format.JSON:
+    if wishes.output is Format.JSON:
         print_json(plan)
         return
     out().print(saved_page(plan))
     err().print(hints({"run it": f"yunhe run --plan {path}"}))
 
 
-def render_plan(planned: SavedPlan | Sequence[Task], kind: str, context: Context, output: Format) -> None:
+def render_plan(
+    planned: SavedPlan | Sequence[Task],
+    kind: str,
+    context: Context,
+    output: Format,
+    *,
+    all_files: bool = False,
+) -> None:
     """Print a saved plan, or a new one for tasks, as manifests of a *kind* of cluster: YAML, or a List in JSON."""
     with connected(context) as client:
-        plan = planned if isinstance(planned, SavedPlan) else _new_plan(client, planned, context)
+        if isinstance(planned, SavedPlan):
+            plan = planned
+        else:
+            plan = _new_plan(client, planned, context, all_files=all_files)
         for pool in (client.pool(task.place.pool_name) for task in plan.tasks):
             if pool.spec.kind != kind:
                 raise InvalidInputError(
@@ -93,8 +104,9 @@ def render_plan(planned: SavedPlan | Sequence[Task], kind: str, context: Context
         sys.stdout.write(yaml.safe_dump_all(manifests, sort_keys=False))
 
 
-def _new_plan(client: Client, tasks: Sequence[Task], context: Context) -> SavedPlan:
-    return client.save_plan([submission_of(client, ProjectId(context.project), task) for task in tasks])
+def _new_plan(client: Client, tasks: Sequence[Task], context: Context, *, all_files: bool) -> SavedPlan:
+    project_id = ProjectId(context.project)
+    return client.save_plan(submissions_of(client, project_id, tasks, all_files=all_files))
 
 
 def read_plan(path: Path) -> SavedPlan:

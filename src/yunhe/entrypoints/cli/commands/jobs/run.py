@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -20,11 +20,13 @@ from yunhe.entrypoints.cli.commands.jobs.planning import (
     show_together,
 )
 from yunhe.entrypoints.cli.commands.jobs.run_options import (
+    AllFilesOption,
     CpusOption,
     DetachOption,
     DryRunOption,
     EnvOption,
     ExplainFieldsOption,
+    FilesArgument,
     GpusOption,
     ImageOption,
     InfraOption,
@@ -48,7 +50,7 @@ from yunhe.entrypoints.cli.session.connection import connected, pools_by_id, ref
 from yunhe.entrypoints.cli.session.context import Context, current_context
 from yunhe.entrypoints.cli.session.task_files import Overrides, tasks_from
 from yunhe.entrypoints.cli.session.task_options import with_task_options
-from yunhe.entrypoints.cli.session.uploads import submission_of
+from yunhe.entrypoints.cli.session.uploads import submissions_of, tell_left_out
 from yunhe.entrypoints.cli.terminal.follow import (
     NOTHING_FITS,
     exit_code,
@@ -90,9 +92,7 @@ TOGETHER = 100
 @with_task_options
 def run(  # noqa: PLR0913 - each is an option
     context: typer.Context,
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE… | -- COMMAND", help="Task files.")
-    ] = None,
+    files: FilesArgument = None,
     *,
     name: NameOption = "",
     cpus: CpusOption = "",
@@ -119,6 +119,7 @@ def run(  # noqa: PLR0913 - each is an option
     plan: PlanOption = None,
     render: RenderOption = "",
     explain_fields: ExplainFieldsOption = False,
+    all_files: AllFilesOption = False,
     schema: SchemaOption = False,
     yes: YesOption = False,
     output: OutputOption = Format.TABLE,
@@ -164,9 +165,10 @@ def run(  # noqa: PLR0913 - each is an option
         fields=fields,
     )
     given = list(files or ())[: len(files or ()) - len(verbatim)]
-    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output, explain_fields=explain_fields)
+    wishes = RunOptions(detach=detach, dry_run=dry_run, yes=yes, output=output, all_files=all_files)
     wishes = replace(wishes, pareto=pareto, save=save, plan=plan, render=render)
-    wishes = replace(wishes, patience_s=patience_s(wait, no_wait=no_wait, detach=detach))
+    patience = patience_s(wait, no_wait=no_wait, detach=detach)
+    wishes = replace(wishes, explain_fields=explain_fields, patience_s=patience)
     _serve(given, verbatim, overrides, current_context(project), wishes)
 
 
@@ -191,10 +193,12 @@ def _serve(
         print_json([{"task": one.task.name, "fields": one.notes} for one in given])
         return
     tell_fields(given, every=wishes.explain_fields)
+    if not sent:
+        tell_left_out(tasks, all_files=wishes.all_files)
     if wishes.render:
-        render_plan(tasks, wishes.render, context, wishes.output)
+        render_plan(tasks, wishes.render, context, wishes.output, all_files=wishes.all_files)
     elif wishes.save is not None:
-        save_plan(tasks, context, wishes.save, wishes.output)
+        save_plan(tasks, context, wishes, wishes.save)
     elif wishes.pareto:
         show_pareto(tasks, context, wishes.output)
     elif wishes.dry_run and len(tasks) > 1 and not any(task.components for task in tasks):
@@ -216,7 +220,8 @@ def run_tasks(tasks: list[Task], context: Context, wishes: RunOptions) -> None:
             question = "Submit it and let it wait?" if waits else "Run it?"
             if not confirm(question if len(tasks) == 1 else f"Run {len(tasks)} tasks?", yes=wishes.yes):
                 raise typer.Abort
-        submissions = [submission_of(client, ProjectId(context.project), task) for task in tasks]
+        project_id = ProjectId(context.project)
+        submissions = submissions_of(client, project_id, tasks, all_files=wishes.all_files)
         jobs = [client.submit(submissions[0])] if len(submissions) == 1 else client.submit_batch(submissions)
         _attend(client, list(jobs), wishes)
 

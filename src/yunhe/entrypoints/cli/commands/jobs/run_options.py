@@ -45,6 +45,10 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show where it wou
 ExplainFieldsOption = Annotated[
     bool, typer.Option("--explain-fields", help="Say of each field of the file what becomes of it.")
 ]
+FilesArgument = Annotated[list[str] | None, typer.Argument(metavar="FILE… | -- COMMAND", help="Task files.")]
+AllFilesOption = Annotated[
+    bool, typer.Option("--all-files", help="Send also what .gitignore and .yunheignore name.")
+]
 SchemaOption = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a task.")]
 
 
@@ -63,6 +67,8 @@ class RunOptions:
     patience_s: float | None = None
     """How long to wait for a place; 0: submit nothing that would wait; None: for ever."""
     explain_fields: bool = False
+    all_files: bool = False
+    """Whether to send what the ignore files name too."""
 
 
 def patience_s(wait: str, *, no_wait: bool, detach: bool) -> float | None:

@@ -26,6 +26,17 @@ app = PlainApp()
 AuditDaysOption = Annotated[
     int, typer.Option(envvar="YUNHE_AUDIT_RETENTION_DAYS", min=1, help="How long audit lines are kept.")
 ]
+ToldAgeOption = Annotated[
+    str, typer.Option(envvar="YUNHE_TOLD_AGE", help="The same for what an operator told of a pool.")
+]
+FilesOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="YUNHE_FILES",
+        help="Where archives and outputs are kept: a folder that all servers see. Below the home with SQLite,"
+        " in the database with PostgreSQL when not said.",
+    ),
+]
 HeadWebhookOption = Annotated[
     str,
     typer.Option(envvar="YUNHE_HEAD_WEBHOOK", help="Post signed heads of ledger and audit log there."),
@@ -48,6 +59,7 @@ def serve(  # noqa: PLR0913 - each is an option
         typer.Option(envvar="YUNHE_DATABASE", help="postgresql://…; SQLite below the home when not said."),
     ] = "",
     home: Annotated[Path | None, typer.Option(help="Where data lives; ~/.yunhe when not said.")] = None,
+    files: FilesOption = None,
     tls_certificate: Annotated[Path | None, typer.Option(help="The server's certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     reserve_mib: Annotated[
@@ -69,9 +81,7 @@ def serve(  # noqa: PLR0913 - each is an option
         str,
         typer.Option(envvar="YUNHE_FEED_AGE", help="The same for a feed; it is read four times as often."),
     ] = "1h",
-    told_age: Annotated[
-        str, typer.Option(envvar="YUNHE_TOLD_AGE", help="The same for what an operator told of a pool.")
-    ] = "365d",
+    told_age: ToldAgeOption = "365d",
     audit_retention_days: AuditDaysOption = DEFAULT_AUDIT_DAYS,
     head_webhook: HeadWebhookOption = "",
     log_level: LogLevelOption = LogLevel.INFO,
@@ -99,6 +109,7 @@ def serve(  # noqa: PLR0913 - each is an option
             retention=said.retention,
             quotas=said.quotas,
             database_url=database,
+            files=files,
             role=role,
             host=host,
             port=port,
