@@ -179,6 +179,9 @@ class Wrapper:
 
     def _share_python(self) -> None:
         """Let later jobs have the Python environment that was built; it is not the task's disk then."""
+        if self._order["disk_limit_bytes"] is not None and self._is_over_disk_limit():
+            self._begin_end("disk-full", 0.0)
+            return
         why_not = self._python.share(self._run_apart)
         if why_not:
             self._say(why_not)

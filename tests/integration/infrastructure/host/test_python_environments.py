@@ -73,6 +73,10 @@ async def begin(
     return await launched(engine, script, **chosen)
 
 
+def _status(path: str) -> os.stat_result:
+    return Path(path).stat()
+
+
 def kept(root: Path) -> list[Path]:
     """Return the environments below an agent's root, finished or not."""
     return [path for path in root.glob("pythons/*/*") if path.is_dir()]
@@ -115,6 +119,7 @@ async def test_uv_builds_it_where_the_host_has_it(
         "greeter; python -c 'import sys; print(sys.version_info[:2])'; pip list; cat $VIRTUAL_ENV/pyvenv.cfg"
     )
     need = PythonNeed(version="3.11", requirements=("greeter==1.0",))
+    asked: list[int] = []
     for _ in range(2):
         _, seen, said = await run_with(builder, index, script, python=need, envs=envs)
         assert seen.exit_code == 0, said
@@ -122,7 +127,8 @@ async def test_uv_builds_it_where_the_host_has_it(
         assert "(3, 11)" in said
         assert "uv = " in said
         assert "shared and read-only: add what is missing to python.requirements" in said
-    assert sum(path.endswith(".whl") for path in index.asked) == 1
+        asked.append(len(index.asked))
+    assert asked[0] == asked[1] > 0
     assert len(ready(root)) == 1
     bad = PythonNeed(requirements=("greeter==1.0", "no-such-package==7"))
     _, seen, said = await run_with(builder, index, script, python=bad, envs=envs)
@@ -177,7 +183,7 @@ async def test_another_project_neither_uses_nor_sees_it(
     assert len(index.asked) > asked
     assert len(ready(root)) == 2
     assert order.project_id == "p2"
-    mine, other = (Path(text).stat() for text in (place, said.split("\n")[0]))
+    mine, other = map(_status, (place, said.split("\n")[0]))
     assert (mine.st_uid, mine.st_mode & 0o007) == (0, 0)
     assert mine.st_gid != other.st_gid
 
@@ -376,7 +382,7 @@ async def test_a_sandboxed_task_has_one_too(index: PackageIndex, root: Path) -> 
 
 
 async def test_an_image_brings_its_own_python(builder: HostEngine, index: PackageIndex) -> None:
-    with pytest.raises(UnsupportedError, match="brings its own Python|neither podman nor docker"):
+    with pytest.raises(UnsupportedError, match=r"brings its own Python|neither podman nor docker"):
         await begin(builder, index, "true", "greeter", image="python:3.12")
 
 
