@@ -130,17 +130,13 @@ class PythonCache:
                 self._sweep(entry)
                 self._forget(entry)
 
-    def used_bytes(self) -> int:
-        """Return how much the shared environments take."""
-        return sum(size for _, size, _ in self._ready())
-
     def _entries(self) -> list[str]:
         return [found.path for found in os.scandir(self._place) if found.is_dir(follow_symlinks=False)]
 
     def _ready(self) -> list[tuple[float, int, str]]:
         """Return last use, bytes and place of each shared environment, the one used longest ago first."""
         found: list[tuple[float, int, str]] = []
-        for entry in self._entries() if os.path.isdir(self._place) else []:
+        for entry in self._entries():
             path = os.path.join(entry, _READY)
             ready = read_json(path)
             if ready is not None:

@@ -22,6 +22,7 @@ from yunhe.agent.durable import reserve
 from yunhe.agent.failpoints import reach
 from yunhe.agent.files import scratch
 from yunhe.agent.files.mounts import flush
+from yunhe.agent.files.paths import ShortPath, bytes_below
 from yunhe.agent.files.removal import clean_job
 from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.pythons.task import TaskPython
@@ -568,19 +569,6 @@ class Wrapper:
                 return
 
 
-class ShortPath:
-    """A short path to a directory, for socket names that must not be longer than 107 bytes."""
-
-    def __init__(self, path: str) -> None:
-        self._handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def __enter__(self) -> str:
-        return f"/proc/self/fd/{self._handle}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-
-
 def _is_readable(handle: int) -> bool:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -604,26 +592,3 @@ def program_of(path: str) -> tuple[str, list[str]]:
             return path, [path]
     shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
     return shell, [shell, path]
-
-
-def bytes_below(path: str) -> int:
-    """Return the bytes on disk of everything below *path*; a file with many names counts once."""
-    total = 0
-    seen: set[tuple[int, int]] = set()
-    queue = [path]
-    while queue:
-        try:
-            entries = list(os.scandir(queue.pop()))
-        except OSError:
-            continue
-        for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                queue.append(entry.path)
-            elif status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
-                total += status.st_blocks * _BLOCK_BYTES
-    return total

@@ -16,7 +16,7 @@ def python(reader: Reader, field: str, value: object) -> PythonSpec:
     """Read which Python environment a task wants."""
     given = reader.mapping(field, value)
     read = reader.fields(f"{field}.", given, _READERS, {})
-    if isinstance(value, dict) and not any(read.values()):
+    if isinstance(value, dict) and not any(given.values()):
         reader.note(field, 'is empty: give version ("3.12"), requirements, or both')
     return PythonSpec(**cast("dict[str, Any]", read))
 
