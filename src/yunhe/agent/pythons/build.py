@@ -121,13 +121,14 @@ blame() {
 }
 install() {
   [ -n "$requirements" ] || return 0
-  "$@" -r "$requirements" > "$said" 2>&1 && return 0
-  code=$?
-  cat "$said" >&2
+  { "$@" -r "$requirements" 2>&1; echo $? > "$said.code"; } | tee "$said" >&2
+  read -r code < "$said.code"
+  [ "$code" != 0 ] || return 0
   blame
   exit "$code"
 }
 
+say "preparing the Python environment; later jobs of the project find it ready on this node …"
 if uv=$(command -v uv); then
   export UV_PYTHON_INSTALL_DIR="$at/python" UV_NO_CACHE=1 UV_NO_CONFIG=1 UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
   if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
@@ -136,16 +137,16 @@ if uv=$(command -v uv); then
   fi
   (cd "$at" && "$uv" -q venv --allow-existing ${version:+--python "$version"} "$at") ||
     no_python "uv could not fetch one"
-  install "$uv" -q pip install --python "$at/bin/python"
+  install "$uv" pip install --python "$at/bin/python"
 else
   find_python || no_python "no uv that could fetch one"
-  export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+  export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PROGRESS_BAR=off
   if "$python" -m pip --help 2> /dev/null | grep -q -e --python; then
     "$python" -m venv --without-pip "$at" || exit 1
-    install "$python" -m pip -q --python "$at/bin/python" install
+    install "$python" -m pip --python "$at/bin/python" install
   elif "$python" -c 'import ensurepip' 2> /dev/null; then
     "$python" -m venv "$at" || exit 1
-    install "$at/bin/python" -m pip -q install
+    install "$at/bin/python" -m pip install
   else
     say "$python can make no environments here: install python3-venv or uv on the host."
     exit 69
@@ -159,5 +160,6 @@ exit 1
 END
   chmod +x "$at/bin/$name"
 done
-rm -f "$said" "$said.bad"
+rm -f "$said" "$said.bad" "$said.code"
+say "the Python environment is ready."
 """
