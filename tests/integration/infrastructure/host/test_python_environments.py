@@ -272,11 +272,9 @@ async def test_the_one_used_longest_ago_goes_when_room_is_needed_and_one_in_use_
         held = await begin(engine, index, "echo $VIRTUAL_ENV; sleep 600", "bulky", "greeter==1.0")
         await until(engine, held.allocation_id, lambda seen: seen.step == "step-1", WITHIN_S)
         (oldest,) = kept(root)
-        for version in ("1.0", "2.0", "1.0"):
-            for more in ("", "# other"):
-                lines = ("bulky", f"greeter=={version}", f"#{more}")
-                _, seen, said = await run_with(engine, index, "true", *lines)
-                assert seen.exit_code == 0, said
+        for version in ("1.0", "2.0"):
+            _, seen, said = await run_with(engine, index, "true", "bulky", f"greeter=={version}", "# other")
+            assert seen.exit_code == 0, said
         sizes = sum(_bytes_below(path) for path in kept(root))
         assert sizes <= 30 << 20
         assert oldest in kept(root)
