@@ -2314,8 +2314,10 @@ type LaunchOrder struct {
 	GraceS *float64 `protobuf:"fixed64,15,opt,name=grace_s,json=graceS,proto3,oneof" json:"grace_s,omitempty"`
 	// Tell the two outputs apart in the marks of the log.
 	SeparateStderr bool `protobuf:"varint,16,opt,name=separate_stderr,json=separateStderr,proto3" json:"separate_stderr,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Which Python environment its steps find; sent only to engines that permit "python".
+	Python        *PythonNeed `protobuf:"bytes,17,opt,name=python,proto3,oneof" json:"python,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LaunchOrder) Reset() {
@@ -2460,6 +2462,76 @@ func (x *LaunchOrder) GetSeparateStderr() bool {
 	return false
 }
 
+func (x *LaunchOrder) GetPython() *PythonNeed {
+	if x != nil {
+		return x.Python
+	}
+	return nil
+}
+
+type PythonNeed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "3.12", "3.12.4"; empty: whatever Python 3 there is.
+	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Lines of a requirements file.
+	Requirements []string `protobuf:"bytes,2,rep,name=requirements,proto3" json:"requirements,omitempty"`
+	// The path of a requirements file in the allocation's directory; instead of lines.
+	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PythonNeed) Reset() {
+	*x = PythonNeed{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PythonNeed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PythonNeed) ProtoMessage() {}
+
+func (x *PythonNeed) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PythonNeed.ProtoReflect.Descriptor instead.
+func (*PythonNeed) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PythonNeed) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *PythonNeed) GetRequirements() []string {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+func (x *PythonNeed) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 type Confinement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "none": no network; "host": that of the host; else one of its own.
@@ -2476,7 +2548,7 @@ type Confinement struct {
 
 func (x *Confinement) Reset() {
 	*x = Confinement{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2560,7 @@ func (x *Confinement) String() string {
 func (*Confinement) ProtoMessage() {}
 
 func (x *Confinement) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2573,7 @@ func (x *Confinement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confinement.ProtoReflect.Descriptor instead.
 func (*Confinement) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Confinement) GetNetwork() string {
@@ -2542,7 +2614,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2626,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2639,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LaunchRequest) GetTarget() *Target {
@@ -2596,7 +2668,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2680,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2693,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopRequest) GetTarget() *Target {
@@ -2663,7 +2735,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2747,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2760,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReleaseRequest) GetTarget() *Target {
@@ -2725,7 +2797,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2737,7 +2809,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2750,7 +2822,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -2802,7 +2874,7 @@ type Meters struct {
 
 func (x *Meters) Reset() {
 	*x = Meters{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2886,7 @@ func (x *Meters) String() string {
 func (*Meters) ProtoMessage() {}
 
 func (x *Meters) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2899,7 @@ func (x *Meters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Meters.ProtoReflect.Descriptor instead.
 func (*Meters) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Meters) GetWallMs() int64 {
@@ -2914,7 +2986,7 @@ type Observed struct {
 
 func (x *Observed) Reset() {
 	*x = Observed{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +2998,7 @@ func (x *Observed) String() string {
 func (*Observed) ProtoMessage() {}
 
 func (x *Observed) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3011,7 @@ func (x *Observed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observed.ProtoReflect.Descriptor instead.
 func (*Observed) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Observed) GetAllocationId() string {
@@ -3049,7 +3121,7 @@ type Observation struct {
 
 func (x *Observation) Reset() {
 	*x = Observation{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3133,7 @@ func (x *Observation) String() string {
 func (*Observation) ProtoMessage() {}
 
 func (x *Observation) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3146,7 @@ func (x *Observation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observation.ProtoReflect.Descriptor instead.
 func (*Observation) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Observation) GetVersion() int64 {
@@ -3124,7 +3196,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3208,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3221,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadLogsRequest) GetTarget() *Target {
@@ -3193,7 +3265,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3277,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3290,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogChunk) GetOffset() int64 {
@@ -3256,7 +3328,7 @@ type LogMark struct {
 
 func (x *LogMark) Reset() {
 	*x = LogMark{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3340,7 @@ func (x *LogMark) String() string {
 func (*LogMark) ProtoMessage() {}
 
 func (x *LogMark) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3353,7 @@ func (x *LogMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogMark.ProtoReflect.Descriptor instead.
 func (*LogMark) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LogMark) GetOffset() int64 {
@@ -3315,7 +3387,7 @@ type ReadUsageRequest struct {
 
 func (x *ReadUsageRequest) Reset() {
 	*x = ReadUsageRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3399,7 @@ func (x *ReadUsageRequest) String() string {
 func (*ReadUsageRequest) ProtoMessage() {}
 
 func (x *ReadUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3412,7 @@ func (x *ReadUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadUsageRequest.ProtoReflect.Descriptor instead.
 func (*ReadUsageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadUsageRequest) GetTarget() *Target {
@@ -3381,7 +3453,7 @@ type UsageMinute struct {
 
 func (x *UsageMinute) Reset() {
 	*x = UsageMinute{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3465,7 @@ func (x *UsageMinute) String() string {
 func (*UsageMinute) ProtoMessage() {}
 
 func (x *UsageMinute) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3478,7 @@ func (x *UsageMinute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageMinute.ProtoReflect.Descriptor instead.
 func (*UsageMinute) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UsageMinute) GetSeq() int64 {
@@ -3512,7 +3584,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3596,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3609,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResizeRequest) GetTarget() *Target {
@@ -3580,7 +3652,7 @@ type PinRequest struct {
 
 func (x *PinRequest) Reset() {
 	*x = PinRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3664,7 @@ func (x *PinRequest) String() string {
 func (*PinRequest) ProtoMessage() {}
 
 func (x *PinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3677,7 @@ func (x *PinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
 func (*PinRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PinRequest) GetTarget() *Target {
@@ -3647,7 +3719,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3731,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3744,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PauseRequest) GetTarget() *Target {
@@ -3707,7 +3779,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3791,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3804,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ResumeRequest) GetTarget() *Target {
@@ -3775,7 +3847,7 @@ type Upload struct {
 
 func (x *Upload) Reset() {
 	*x = Upload{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3859,7 @@ func (x *Upload) String() string {
 func (*Upload) ProtoMessage() {}
 
 func (x *Upload) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3872,7 @@ func (x *Upload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upload.ProtoReflect.Descriptor instead.
 func (*Upload) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Upload) GetAllocationId() string {
@@ -3862,7 +3934,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +3946,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +3959,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{50}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Announcement) GetTarget() *Target {
@@ -3917,7 +3989,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4001,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4014,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{51}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3995,7 +4067,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4007,7 +4079,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4020,7 +4092,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{52}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{53}
 }
 
 type GetArchiveRequest struct {
@@ -4034,7 +4106,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4118,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4131,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{53}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetArchiveRequest) GetTarget() *Target {
@@ -4092,7 +4164,7 @@ type ArchivePiece struct {
 
 func (x *ArchivePiece) Reset() {
 	*x = ArchivePiece{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4104,7 +4176,7 @@ func (x *ArchivePiece) String() string {
 func (*ArchivePiece) ProtoMessage() {}
 
 func (x *ArchivePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4117,7 +4189,7 @@ func (x *ArchivePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchivePiece.ProtoReflect.Descriptor instead.
 func (*ArchivePiece) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{54}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ArchivePiece) GetData() []byte {
@@ -4140,7 +4212,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4224,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[55]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4237,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{55}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ExecRequest) GetArgv() []string {
@@ -4207,7 +4279,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4291,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[56]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4304,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{56}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExecStart) GetTarget() *Target {
@@ -4266,7 +4338,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4350,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[57]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4363,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{57}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Window) GetRows() int32 {
@@ -4322,7 +4394,7 @@ type ExecMessage struct {
 
 func (x *ExecMessage) Reset() {
 	*x = ExecMessage{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4406,7 @@ func (x *ExecMessage) String() string {
 func (*ExecMessage) ProtoMessage() {}
 
 func (x *ExecMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[58]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4419,7 @@ func (x *ExecMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecMessage.ProtoReflect.Descriptor instead.
 func (*ExecMessage) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{58}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExecMessage) GetPart() isExecMessage_Part {
@@ -4415,7 +4487,7 @@ type ExecStarted struct {
 
 func (x *ExecStarted) Reset() {
 	*x = ExecStarted{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4499,7 @@ func (x *ExecStarted) String() string {
 func (*ExecStarted) ProtoMessage() {}
 
 func (x *ExecStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[59]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4512,7 @@ func (x *ExecStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStarted.ProtoReflect.Descriptor instead.
 func (*ExecStarted) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{59}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{60}
 }
 
 type ExecEvent struct {
@@ -4457,7 +4529,7 @@ type ExecEvent struct {
 
 func (x *ExecEvent) Reset() {
 	*x = ExecEvent{}
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[60]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +4541,7 @@ func (x *ExecEvent) String() string {
 func (*ExecEvent) ProtoMessage() {}
 
 func (x *ExecEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[60]
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +4554,7 @@ func (x *ExecEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEvent.ProtoReflect.Descriptor instead.
 func (*ExecEvent) Descriptor() ([]byte, []int) {
-	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{60}
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExecEvent) GetPart() isExecEvent_Part {
@@ -4731,7 +4803,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.yunhe.engine.v1.NodeR\x05nodes\"2\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06script\x18\x02 \x01(\tR\x06script\"\xd6\x06\n" +
+	"\x06script\x18\x02 \x01(\tR\x06script\"\x9b\a\n" +
 	"\vLaunchOrder\x12#\n" +
 	"\rallocation_id\x18\x01 \x01(\tR\fallocationId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x1d\n" +
@@ -4750,7 +4822,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\aoutputs\x18\r \x03(\tR\aoutputs\x12C\n" +
 	"\vconfinement\x18\x0e \x01(\v2\x1c.yunhe.engine.v1.ConfinementH\x02R\vconfinement\x88\x01\x01\x12\x1c\n" +
 	"\agrace_s\x18\x0f \x01(\x01H\x03R\x06graceS\x88\x01\x01\x12'\n" +
-	"\x0fseparate_stderr\x18\x10 \x01(\bR\x0eseparateStderr\x1a7\n" +
+	"\x0fseparate_stderr\x18\x10 \x01(\bR\x0eseparateStderr\x128\n" +
+	"\x06python\x18\x11 \x01(\v2\x1b.yunhe.engine.v1.PythonNeedH\x04R\x06python\x88\x01\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -4762,7 +4835,13 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\x11_disk_limit_bytesB\x0e\n" +
 	"\f_confinementB\n" +
 	"\n" +
-	"\b_grace_s\"y\n" +
+	"\b_grace_sB\t\n" +
+	"\a_python\"^\n" +
+	"\n" +
+	"PythonNeed\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\"\n" +
+	"\frequirements\x18\x02 \x03(\tR\frequirements\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\"y\n" +
 	"\vConfinement\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x16\n" +
 	"\x06egress\x18\x02 \x03(\tR\x06egress\x12\x1e\n" +
@@ -5004,7 +5083,7 @@ func file_yunhe_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(Isolation)(0),                 // 0: yunhe.engine.v1.Isolation
 	(Level)(0),                     // 1: yunhe.engine.v1.Level
@@ -5042,56 +5121,57 @@ var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(*Inventory)(nil),              // 33: yunhe.engine.v1.Inventory
 	(*Step)(nil),                   // 34: yunhe.engine.v1.Step
 	(*LaunchOrder)(nil),            // 35: yunhe.engine.v1.LaunchOrder
-	(*Confinement)(nil),            // 36: yunhe.engine.v1.Confinement
-	(*LaunchRequest)(nil),          // 37: yunhe.engine.v1.LaunchRequest
-	(*StopRequest)(nil),            // 38: yunhe.engine.v1.StopRequest
-	(*ReleaseRequest)(nil),         // 39: yunhe.engine.v1.ReleaseRequest
-	(*ObserveRequest)(nil),         // 40: yunhe.engine.v1.ObserveRequest
-	(*Meters)(nil),                 // 41: yunhe.engine.v1.Meters
-	(*Observed)(nil),               // 42: yunhe.engine.v1.Observed
-	(*Observation)(nil),            // 43: yunhe.engine.v1.Observation
-	(*ReadLogsRequest)(nil),        // 44: yunhe.engine.v1.ReadLogsRequest
-	(*LogChunk)(nil),               // 45: yunhe.engine.v1.LogChunk
-	(*LogMark)(nil),                // 46: yunhe.engine.v1.LogMark
-	(*ReadUsageRequest)(nil),       // 47: yunhe.engine.v1.ReadUsageRequest
-	(*UsageMinute)(nil),            // 48: yunhe.engine.v1.UsageMinute
-	(*ResizeRequest)(nil),          // 49: yunhe.engine.v1.ResizeRequest
-	(*PinRequest)(nil),             // 50: yunhe.engine.v1.PinRequest
-	(*PauseRequest)(nil),           // 51: yunhe.engine.v1.PauseRequest
-	(*ResumeRequest)(nil),          // 52: yunhe.engine.v1.ResumeRequest
-	(*Upload)(nil),                 // 53: yunhe.engine.v1.Upload
-	(*Announcement)(nil),           // 54: yunhe.engine.v1.Announcement
-	(*PutArchiveRequest)(nil),      // 55: yunhe.engine.v1.PutArchiveRequest
-	(*PutArchiveResponse)(nil),     // 56: yunhe.engine.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),      // 57: yunhe.engine.v1.GetArchiveRequest
-	(*ArchivePiece)(nil),           // 58: yunhe.engine.v1.ArchivePiece
-	(*ExecRequest)(nil),            // 59: yunhe.engine.v1.ExecRequest
-	(*ExecStart)(nil),              // 60: yunhe.engine.v1.ExecStart
-	(*Window)(nil),                 // 61: yunhe.engine.v1.Window
-	(*ExecMessage)(nil),            // 62: yunhe.engine.v1.ExecMessage
-	(*ExecStarted)(nil),            // 63: yunhe.engine.v1.ExecStarted
-	(*ExecEvent)(nil),              // 64: yunhe.engine.v1.ExecEvent
-	nil,                            // 65: yunhe.engine.v1.Target.OptionsEntry
-	nil,                            // 66: yunhe.engine.v1.Manifest.OptionsEntry
-	nil,                            // 67: yunhe.engine.v1.Manifest.MissingEntry
-	nil,                            // 68: yunhe.engine.v1.Description.MissingEntry
-	nil,                            // 69: yunhe.engine.v1.Node.LabelsEntry
-	nil,                            // 70: yunhe.engine.v1.LaunchOrder.EnvsEntry
-	nil,                            // 71: yunhe.engine.v1.LaunchOrder.SecretsEntry
+	(*PythonNeed)(nil),             // 36: yunhe.engine.v1.PythonNeed
+	(*Confinement)(nil),            // 37: yunhe.engine.v1.Confinement
+	(*LaunchRequest)(nil),          // 38: yunhe.engine.v1.LaunchRequest
+	(*StopRequest)(nil),            // 39: yunhe.engine.v1.StopRequest
+	(*ReleaseRequest)(nil),         // 40: yunhe.engine.v1.ReleaseRequest
+	(*ObserveRequest)(nil),         // 41: yunhe.engine.v1.ObserveRequest
+	(*Meters)(nil),                 // 42: yunhe.engine.v1.Meters
+	(*Observed)(nil),               // 43: yunhe.engine.v1.Observed
+	(*Observation)(nil),            // 44: yunhe.engine.v1.Observation
+	(*ReadLogsRequest)(nil),        // 45: yunhe.engine.v1.ReadLogsRequest
+	(*LogChunk)(nil),               // 46: yunhe.engine.v1.LogChunk
+	(*LogMark)(nil),                // 47: yunhe.engine.v1.LogMark
+	(*ReadUsageRequest)(nil),       // 48: yunhe.engine.v1.ReadUsageRequest
+	(*UsageMinute)(nil),            // 49: yunhe.engine.v1.UsageMinute
+	(*ResizeRequest)(nil),          // 50: yunhe.engine.v1.ResizeRequest
+	(*PinRequest)(nil),             // 51: yunhe.engine.v1.PinRequest
+	(*PauseRequest)(nil),           // 52: yunhe.engine.v1.PauseRequest
+	(*ResumeRequest)(nil),          // 53: yunhe.engine.v1.ResumeRequest
+	(*Upload)(nil),                 // 54: yunhe.engine.v1.Upload
+	(*Announcement)(nil),           // 55: yunhe.engine.v1.Announcement
+	(*PutArchiveRequest)(nil),      // 56: yunhe.engine.v1.PutArchiveRequest
+	(*PutArchiveResponse)(nil),     // 57: yunhe.engine.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),      // 58: yunhe.engine.v1.GetArchiveRequest
+	(*ArchivePiece)(nil),           // 59: yunhe.engine.v1.ArchivePiece
+	(*ExecRequest)(nil),            // 60: yunhe.engine.v1.ExecRequest
+	(*ExecStart)(nil),              // 61: yunhe.engine.v1.ExecStart
+	(*Window)(nil),                 // 62: yunhe.engine.v1.Window
+	(*ExecMessage)(nil),            // 63: yunhe.engine.v1.ExecMessage
+	(*ExecStarted)(nil),            // 64: yunhe.engine.v1.ExecStarted
+	(*ExecEvent)(nil),              // 65: yunhe.engine.v1.ExecEvent
+	nil,                            // 66: yunhe.engine.v1.Target.OptionsEntry
+	nil,                            // 67: yunhe.engine.v1.Manifest.OptionsEntry
+	nil,                            // 68: yunhe.engine.v1.Manifest.MissingEntry
+	nil,                            // 69: yunhe.engine.v1.Description.MissingEntry
+	nil,                            // 70: yunhe.engine.v1.Node.LabelsEntry
+	nil,                            // 71: yunhe.engine.v1.LaunchOrder.EnvsEntry
+	nil,                            // 72: yunhe.engine.v1.LaunchOrder.SecretsEntry
 }
 var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
-	65, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
+	66, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
 	6,  // 1: yunhe.engine.v1.Problem.fields:type_name -> yunhe.engine.v1.FieldProblem
 	10, // 2: yunhe.engine.v1.DescribePluginResponse.manifest:type_name -> yunhe.engine.v1.Manifest
-	66, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
-	67, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
+	67, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
+	68, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
 	11, // 5: yunhe.engine.v1.Manifest.limits:type_name -> yunhe.engine.v1.PluginLimits
 	12, // 6: yunhe.engine.v1.Manifest.fields:type_name -> yunhe.engine.v1.FieldMapping
 	4,  // 7: yunhe.engine.v1.OnboardRequest.target:type_name -> yunhe.engine.v1.Target
 	4,  // 8: yunhe.engine.v1.GetAccountRequest.target:type_name -> yunhe.engine.v1.Target
 	17, // 9: yunhe.engine.v1.Account.quotas:type_name -> yunhe.engine.v1.Quota
 	4,  // 10: yunhe.engine.v1.DescribeEngineRequest.target:type_name -> yunhe.engine.v1.Target
-	68, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
+	69, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
 	0,  // 12: yunhe.engine.v1.Description.isolation:type_name -> yunhe.engine.v1.Isolation
 	20, // 13: yunhe.engine.v1.Description.guards:type_name -> yunhe.engine.v1.GuardReport
 	21, // 14: yunhe.engine.v1.ResourceVector.accelerators:type_name -> yunhe.engine.v1.Accelerators
@@ -5104,87 +5184,88 @@ var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
 	4,  // 21: yunhe.engine.v1.GetInventoryRequest.target:type_name -> yunhe.engine.v1.Target
 	22, // 22: yunhe.engine.v1.Node.total:type_name -> yunhe.engine.v1.ResourceVector
 	22, // 23: yunhe.engine.v1.Node.used:type_name -> yunhe.engine.v1.ResourceVector
-	69, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
+	70, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
 	30, // 25: yunhe.engine.v1.Node.system:type_name -> yunhe.engine.v1.NodeSystem
 	31, // 26: yunhe.engine.v1.Node.file_systems:type_name -> yunhe.engine.v1.FileSystem
 	32, // 27: yunhe.engine.v1.Node.throughput:type_name -> yunhe.engine.v1.Throughput
 	29, // 28: yunhe.engine.v1.Inventory.nodes:type_name -> yunhe.engine.v1.Node
 	22, // 29: yunhe.engine.v1.LaunchOrder.resources:type_name -> yunhe.engine.v1.ResourceVector
 	34, // 30: yunhe.engine.v1.LaunchOrder.steps:type_name -> yunhe.engine.v1.Step
-	70, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
-	71, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
-	36, // 33: yunhe.engine.v1.LaunchOrder.confinement:type_name -> yunhe.engine.v1.Confinement
-	4,  // 34: yunhe.engine.v1.LaunchRequest.target:type_name -> yunhe.engine.v1.Target
-	35, // 35: yunhe.engine.v1.LaunchRequest.order:type_name -> yunhe.engine.v1.LaunchOrder
-	4,  // 36: yunhe.engine.v1.StopRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 37: yunhe.engine.v1.ReleaseRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 38: yunhe.engine.v1.ObserveRequest.target:type_name -> yunhe.engine.v1.Target
-	2,  // 39: yunhe.engine.v1.Observed.phase:type_name -> yunhe.engine.v1.Phase
-	3,  // 40: yunhe.engine.v1.Observed.ending:type_name -> yunhe.engine.v1.Ending
-	22, // 41: yunhe.engine.v1.Observed.resources:type_name -> yunhe.engine.v1.ResourceVector
-	41, // 42: yunhe.engine.v1.Observed.meters:type_name -> yunhe.engine.v1.Meters
-	42, // 43: yunhe.engine.v1.Observation.allocations:type_name -> yunhe.engine.v1.Observed
-	4,  // 44: yunhe.engine.v1.ReadLogsRequest.target:type_name -> yunhe.engine.v1.Target
-	46, // 45: yunhe.engine.v1.LogChunk.marks:type_name -> yunhe.engine.v1.LogMark
-	4,  // 46: yunhe.engine.v1.ReadUsageRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 47: yunhe.engine.v1.ResizeRequest.target:type_name -> yunhe.engine.v1.Target
-	22, // 48: yunhe.engine.v1.ResizeRequest.resources:type_name -> yunhe.engine.v1.ResourceVector
-	4,  // 49: yunhe.engine.v1.PinRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 50: yunhe.engine.v1.PauseRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 51: yunhe.engine.v1.ResumeRequest.target:type_name -> yunhe.engine.v1.Target
-	22, // 52: yunhe.engine.v1.Upload.resources:type_name -> yunhe.engine.v1.ResourceVector
-	4,  // 53: yunhe.engine.v1.Announcement.target:type_name -> yunhe.engine.v1.Target
-	53, // 54: yunhe.engine.v1.Announcement.upload:type_name -> yunhe.engine.v1.Upload
-	54, // 55: yunhe.engine.v1.PutArchiveRequest.announcement:type_name -> yunhe.engine.v1.Announcement
-	4,  // 56: yunhe.engine.v1.GetArchiveRequest.target:type_name -> yunhe.engine.v1.Target
-	4,  // 57: yunhe.engine.v1.ExecStart.target:type_name -> yunhe.engine.v1.Target
-	59, // 58: yunhe.engine.v1.ExecStart.request:type_name -> yunhe.engine.v1.ExecRequest
-	60, // 59: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
-	61, // 60: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
-	63, // 61: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
-	8,  // 62: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
-	13, // 63: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
-	15, // 64: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
-	18, // 65: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
-	23, // 66: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
-	28, // 67: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
-	37, // 68: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
-	38, // 69: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
-	39, // 70: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
-	40, // 71: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
-	44, // 72: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
-	47, // 73: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
-	49, // 74: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
-	50, // 75: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
-	51, // 76: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
-	52, // 77: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
-	55, // 78: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
-	57, // 79: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
-	62, // 80: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
-	9,  // 81: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
-	14, // 82: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
-	16, // 83: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
-	19, // 84: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
-	27, // 85: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
-	33, // 86: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
-	7,  // 87: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
-	7,  // 88: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
-	7,  // 89: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
-	43, // 90: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
-	45, // 91: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
-	48, // 92: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
-	7,  // 93: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
-	7,  // 94: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
-	7,  // 95: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
-	7,  // 96: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
-	56, // 97: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
-	58, // 98: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
-	64, // 99: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
-	81, // [81:100] is the sub-list for method output_type
-	62, // [62:81] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	71, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
+	72, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
+	37, // 33: yunhe.engine.v1.LaunchOrder.confinement:type_name -> yunhe.engine.v1.Confinement
+	36, // 34: yunhe.engine.v1.LaunchOrder.python:type_name -> yunhe.engine.v1.PythonNeed
+	4,  // 35: yunhe.engine.v1.LaunchRequest.target:type_name -> yunhe.engine.v1.Target
+	35, // 36: yunhe.engine.v1.LaunchRequest.order:type_name -> yunhe.engine.v1.LaunchOrder
+	4,  // 37: yunhe.engine.v1.StopRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 38: yunhe.engine.v1.ReleaseRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 39: yunhe.engine.v1.ObserveRequest.target:type_name -> yunhe.engine.v1.Target
+	2,  // 40: yunhe.engine.v1.Observed.phase:type_name -> yunhe.engine.v1.Phase
+	3,  // 41: yunhe.engine.v1.Observed.ending:type_name -> yunhe.engine.v1.Ending
+	22, // 42: yunhe.engine.v1.Observed.resources:type_name -> yunhe.engine.v1.ResourceVector
+	42, // 43: yunhe.engine.v1.Observed.meters:type_name -> yunhe.engine.v1.Meters
+	43, // 44: yunhe.engine.v1.Observation.allocations:type_name -> yunhe.engine.v1.Observed
+	4,  // 45: yunhe.engine.v1.ReadLogsRequest.target:type_name -> yunhe.engine.v1.Target
+	47, // 46: yunhe.engine.v1.LogChunk.marks:type_name -> yunhe.engine.v1.LogMark
+	4,  // 47: yunhe.engine.v1.ReadUsageRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 48: yunhe.engine.v1.ResizeRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 49: yunhe.engine.v1.ResizeRequest.resources:type_name -> yunhe.engine.v1.ResourceVector
+	4,  // 50: yunhe.engine.v1.PinRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 51: yunhe.engine.v1.PauseRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 52: yunhe.engine.v1.ResumeRequest.target:type_name -> yunhe.engine.v1.Target
+	22, // 53: yunhe.engine.v1.Upload.resources:type_name -> yunhe.engine.v1.ResourceVector
+	4,  // 54: yunhe.engine.v1.Announcement.target:type_name -> yunhe.engine.v1.Target
+	54, // 55: yunhe.engine.v1.Announcement.upload:type_name -> yunhe.engine.v1.Upload
+	55, // 56: yunhe.engine.v1.PutArchiveRequest.announcement:type_name -> yunhe.engine.v1.Announcement
+	4,  // 57: yunhe.engine.v1.GetArchiveRequest.target:type_name -> yunhe.engine.v1.Target
+	4,  // 58: yunhe.engine.v1.ExecStart.target:type_name -> yunhe.engine.v1.Target
+	60, // 59: yunhe.engine.v1.ExecStart.request:type_name -> yunhe.engine.v1.ExecRequest
+	61, // 60: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
+	62, // 61: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
+	64, // 62: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
+	8,  // 63: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
+	13, // 64: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
+	15, // 65: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
+	18, // 66: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
+	23, // 67: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
+	28, // 68: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
+	38, // 69: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
+	39, // 70: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
+	40, // 71: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
+	41, // 72: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
+	45, // 73: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
+	48, // 74: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
+	50, // 75: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
+	51, // 76: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
+	52, // 77: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
+	53, // 78: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
+	56, // 79: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
+	58, // 80: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
+	63, // 81: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
+	9,  // 82: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
+	14, // 83: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
+	16, // 84: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
+	19, // 85: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
+	27, // 86: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
+	33, // 87: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
+	7,  // 88: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
+	7,  // 89: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
+	7,  // 90: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
+	44, // 91: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
+	46, // 92: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
+	49, // 93: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
+	7,  // 94: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
+	7,  // 95: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
+	7,  // 96: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
+	7,  // 97: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
+	57, // 98: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
+	59, // 99: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
+	65, // 100: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
+	82, // [82:101] is the sub-list for method output_type
+	63, // [63:82] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_engine_v1_engine_proto_init() }
@@ -5201,20 +5282,20 @@ func file_yunhe_engine_v1_engine_proto_init() {
 	file_yunhe_engine_v1_engine_proto_msgTypes[26].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[28].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[31].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[37].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[38].OneofWrappers = []any{}
 	file_yunhe_engine_v1_engine_proto_msgTypes[39].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[44].OneofWrappers = []any{}
-	file_yunhe_engine_v1_engine_proto_msgTypes[51].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[40].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[45].OneofWrappers = []any{}
+	file_yunhe_engine_v1_engine_proto_msgTypes[52].OneofWrappers = []any{
 		(*PutArchiveRequest_Announcement)(nil),
 		(*PutArchiveRequest_Piece)(nil),
 	}
-	file_yunhe_engine_v1_engine_proto_msgTypes[58].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[59].OneofWrappers = []any{
 		(*ExecMessage_Start)(nil),
 		(*ExecMessage_Input)(nil),
 		(*ExecMessage_Window)(nil),
 	}
-	file_yunhe_engine_v1_engine_proto_msgTypes[60].OneofWrappers = []any{
+	file_yunhe_engine_v1_engine_proto_msgTypes[61].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Output)(nil),
 		(*ExecEvent_ExitCode)(nil),
@@ -5225,7 +5306,7 @@ func file_yunhe_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_engine_v1_engine_proto_rawDesc), len(file_yunhe_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

@@ -7,11 +7,12 @@ The package is shipped as one file (see ``yunhe.infrastructure.host.package``). 
 ``daemon``       starts, recovers, ticks and replaces itself; ``server`` answers requests
 ``node``         the allocations and the commands on them; ``runs`` one allocation's directory and records
 ``spawner``      forks what runs as somebody else; ``wrapper`` one task from first step to exit record
+``pythons``      Python environments: made once for a content, shared by the jobs of a project
 ``runtimes``     how tasks run, a folder for each way; ``table`` names them
 ``limits``       control groups; ``meters`` what was used; ``journal`` what must not be forgotten
 """
 
-AGENT_VERSION = 7
+AGENT_VERSION = 8
 """Grows with every change of the agent's behaviour: a platform upgrades an agent with a lower one."""
 
 PROTOCOL = 2

@@ -48,7 +48,7 @@ def _serve_daemon(arguments: argparse.Namespace) -> int:
         declared,
         arguments.first_uid,
         arguments.uid_count,
-        HostOptions(tuple(arguments.writable), arguments.forwarding),
+        HostOptions(tuple(arguments.writable), arguments.forwarding, arguments.pythons_mib),
     )
     kept = _daemon_arguments(arguments)
     try:
@@ -69,6 +69,7 @@ def _daemon_arguments(arguments: argparse.Namespace) -> list[str]:
     """Return the arguments a daemon needs to serve as these say."""
     words = ["--root", arguments.root, "--first-uid", str(arguments.first_uid)]
     words += ["--uid-count", str(arguments.uid_count), "--idle-s", str(arguments.idle_s)]
+    words += ["--pythons-mib", str(arguments.pythons_mib)]
     for name in ("node", "cpu_millis", "memory_mib", "default_disk_mib"):
         value = getattr(arguments, name)
         if value not in (None, ""):
@@ -95,6 +96,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--memory-mib", type=int, help="memory to offer; default: all")
         command.add_argument(
             "--default-disk-mib", type=int, default=20 * 1024, help="disk limit of a task that names none"
+        )
+        command.add_argument(
+            "--pythons-mib",
+            type=int,
+            default=10 * 1024,
+            help="room for the Python environments that are kept",
         )
         command.add_argument("--first-uid", type=int, default=700_000, help="first user ID to give a project")
         command.add_argument("--uid-count", type=int, default=65_536, help="how many user IDs to give")

@@ -11,6 +11,7 @@ WHY_NOT = {
     "network": "its hosts cannot give a task a network of its own (yunhe pool show says why)",
     "host-network": "its owner does not allow it (--option allow=host-network)",
     "privileged": "its owner does not allow it (--option allow=privileged)",
+    "python": "only hosts make Python environments; install in setup instead, or run in an image",
     "sandboxed": "its hosts have no working gVisor (yunhe pool show says why); install runsc there",
 }
 """What an engine most likely lacks that does not permit what ``Confinement.needs`` names."""

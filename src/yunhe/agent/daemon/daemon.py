@@ -17,9 +17,9 @@ from typing import Callable, NamedTuple
 from yunhe.agent.daemon.server import AgentServer
 from yunhe.agent.daemon.spawner import Spawner
 from yunhe.agent.daemon.tasks import TaskSet
+from yunhe.agent.files.paths import ShortPath
 from yunhe.agent.runs.node import AgentNode, AgentSettings
 from yunhe.agent.runs.watch import RunWatch
-from yunhe.agent.runtimes.wrapper import ShortPath
 
 TICK_S = 1.0
 EARLY_SAMPLE_S = 0.15

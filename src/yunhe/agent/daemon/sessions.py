@@ -10,6 +10,7 @@ from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.handles import read_all
 from yunhe.agent.protocol.refusals import CONFLICT, Refusal
 from yunhe.agent.protocol.streams import feed, open_pipes, open_terminal, pass_on
+from yunhe.agent.pythons.task import RECORD as PYTHON_RECORD
 from yunhe.agent.runs.environment import environment_of
 from yunhe.agent.runs.node import AgentNode
 
@@ -21,7 +22,10 @@ async def run_command(node: AgentNode, call: Call) -> None:
     if claim is None:
         raise Refusal(CONFLICT, f"{allocation.id} has no claim.")
     tty = call.body.get("tty", False)
-    environment = environment_of(allocation.run, claim, {})
+    environment = {
+        **environment_of(allocation.run, claim, {}),
+        **(allocation.run.record(PYTHON_RECORD) or {}),
+    }
     if tty:
         environment.setdefault("TERM", "xterm-256color")
     order = {

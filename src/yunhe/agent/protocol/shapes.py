@@ -127,6 +127,14 @@ RESOURCES = record(
     },
 )
 EGRESS = text(_EGRESS, 40, "must be a block of IPv4 addresses, with :PORT or :FIRST-LAST if wanted")
+PYTHON = record(
+    {},
+    {
+        "version": text(r"(\d+(\.\d+){0,2})?", 20, "must be a version such as 3.12"),
+        "requirements": many(text(r"[^\r\n]*", 4096, "must be a line"), 1000),
+        "file": text(r"(?!/).*", 4096, "must be a path in the job's directory"),
+    },
+)
 STEP = record({"name": text(longest=200), "script": text()})
 _COMMANDED: dict[str, Check] = {"allocation_id": NAME, "token": TOKEN}
 
@@ -151,6 +159,7 @@ SHAPES: dict[str, Check] = {
             "grace_s": number(0, 86_400),
             "log_limit_bytes": integer(16 * 1024),
             "separate_stderr": flag,
+            "python": PYTHON,
             "disk_limit_bytes": nothing_or(integer()),
             "expires_ms": nothing_or(integer()),
             "privileged": flag,

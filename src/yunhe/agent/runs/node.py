@@ -16,6 +16,8 @@ from yunhe.agent.failpoints import reach
 from yunhe.agent.files import scratch
 from yunhe.agent.limits.limits import LimitGroup, find_backend
 from yunhe.agent.protocol.refusals import BUSY, CONFLICT, NOT_FOUND, UNSUPPORTED, Refusal, invalid, refusal_of
+from yunhe.agent.pythons import build
+from yunhe.agent.pythons.cache import PythonCache
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import DEFAULT_GRACE_S, environment_of
@@ -79,6 +81,9 @@ class AgentNode:
         self.fitness = Fitness(self.root, self.trash)
         self.machine = Machine(self.root, settings.declared)
         self.spawner = spawner
+        self._python_limit_bytes = settings.options.pythons_mib << 20
+        with self.told_of("The Python environments"):
+            PythonCache(self.root, self._python_limit_bytes).sweep()
         self.has_scratch = not scratch.unusable()
         """Whether each allocation gets a file system of its own."""
         self.busy: set[str] = set()
@@ -159,6 +164,8 @@ class AgentNode:
             return
         _check_in_time(body)
         self._admit(body, allocation)
+        if body.get("python"):
+            body["steps"] = [{"name": build.STEP, "script": build.SCRIPT}, *body["steps"]]
         body["confinement"] = self.runtimes.confinement(body, self.machine.total())
         allocation = self._claim(body, allocation)
         self._start(allocation, body)
@@ -178,6 +185,10 @@ class AgentNode:
         unusable = self.runtimes.of(body).reason or self.runtimes.network.refusal(body)
         if unusable:
             raise Refusal(UNSUPPORTED, unusable)
+        if body.get("python") and body.get("image"):
+            raise Refusal(
+                UNSUPPORTED, "An image brings its own Python: leave python out, or install in setup."
+            )
         if allocation is None:
             return
         if allocation.project != body["project_id"]:
@@ -197,7 +208,7 @@ class AgentNode:
         """Make the directory and the claim; leave nothing behind if that fails."""
         uid = self.users.propose(body["project_id"])
         run = Run(self.runs, body["allocation_id"])
-        claim = {key: value for key, value in body.items() if key not in ("secrets", "steps")}
+        claim = {key: value for key, value in body.items() if key not in ("secrets", "steps", "python")}
         claim.update(uid=uid, steps=[step["name"] for step in body["steps"]], claimed_at=time.time())
         reach("before-claim")
         try:
@@ -246,6 +257,9 @@ class AgentNode:
             "scratch": self.has_scratch and scratch.is_meant_for(allocation.run, disk_bytes),
             "chosen": sorted({**body.get("envs", {}), **body.get("secrets", {})}),
             "runtime": {"name": self.runtimes.of(body).name, **body["confinement"]},
+            "project_id": body["project_id"],
+            "python": body.get("python"),
+            "python_limit_bytes": self._python_limit_bytes,
         }
         reach("before-spawn")
         try:

@@ -93,6 +93,11 @@ class Users:
         )
 
 
+def named(uid: int, home: str) -> dict[str, str]:
+    """Return the lines of ``/etc/passwd`` and ``/etc/group`` by which a task's user has a name: ssh and git need one."""
+    return {"/etc/passwd": f"task:x:{uid}:{uid}:task:{home}:/bin/sh\n", "/etc/group": f"task:x:{uid}:\n"}
+
+
 def become(uid: int, *, for_good: bool = True) -> None:
     """Turn the calling process into an ordinary process of *uid* that, *for_good*, never gains privileges again."""
     if os.geteuid() == 0:

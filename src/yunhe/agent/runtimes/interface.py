@@ -10,6 +10,7 @@ import signal
 from typing import Any, NamedTuple, Protocol
 
 from yunhe.agent.limits.limits import LimitGroup
+from yunhe.agent.pythons.cache import DEFAULT_LIMIT_MIB
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.processes import signal_all
 from yunhe.agent.runs.users import become
@@ -43,6 +44,8 @@ class HostOptions(NamedTuple):
     """Directories of the host that tasks see, and write where their owner and mode let them."""
     forwarding: str = ""
     """``on``: have the host forward packets of tasks; ``off``: tasks share the host's network."""
+    pythons_mib: int = DEFAULT_LIMIT_MIB
+    """How much the Python environments that are kept may take."""
 
 
 NO_OPTIONS = HostOptions()

@@ -76,7 +76,7 @@ class Runtimes:
     def permits(self) -> list[str]:
         """Return what tasks may ask for here beyond the usual, as far as it is for the host to say."""
         runtimes = [runtime.permit for runtime in self._all if runtime.permit and not runtime.reason]
-        return [*([] if self.network.missing else ["network"]), *runtimes]
+        return ["python", *([] if self.network.missing else ["network"]), *runtimes]
 
     def guards(self) -> list[Guard]:
         """Return what is kept between tasks here, and what cannot be."""

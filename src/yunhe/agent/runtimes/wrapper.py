@@ -16,13 +16,16 @@ import signal
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, Callable
 
 from yunhe.agent.durable import reserve
 from yunhe.agent.failpoints import reach
 from yunhe.agent.files import scratch
 from yunhe.agent.files.mounts import flush
+from yunhe.agent.files.paths import ShortPath, bytes_below
+from yunhe.agent.files.removal import clean_job
 from yunhe.agent.limits.limits import LimitsBackend
+from yunhe.agent.pythons.task import TaskPython
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import DEFAULT_GRACE_S, is_beside
 from yunhe.agent.runs.processes import ancestors_first, catches, identify, read_stat, signal_all
@@ -101,6 +104,7 @@ class Wrapper:
         self._unbilled = (0, 0, 0)
         """What helper programs of the runtime used, which is not the task's to pay."""
         self._sandbox = sandbox_of(order, self._run)
+        self._python = TaskPython(order, self._run)
 
     def _open_log(self) -> tuple[LogPump, tuple[int, int]]:
         """Return the log, and what the steps have as their two outputs: one pipe, or a pipe for each."""
@@ -131,6 +135,8 @@ class Wrapper:
             self._obey_stop()
             if self._ending is None:
                 self._make_scratch()
+                self._choose_python()
+            if self._ending is None:
                 self._sandbox.prepare(self._group, self._run_helper)
                 self._unbilled = self._reaped_counters()
                 self._disk_paths += self._sandbox.disk_paths
@@ -144,6 +150,8 @@ class Wrapper:
                 self._ending = self._ending or "preempted"
         self._finish(step, code, detail)
         self._sandbox.clean_up()
+        for path in self._python.end():
+            clean_job({"path": path, **self._order["keeper"]}, [])
 
     def _make_scratch(self) -> None:
         """Have the task's own file system, where this host gives it one; its making is not billed."""
@@ -151,6 +159,68 @@ class Wrapper:
             scratch.ensure(self._run, self._order["uid"], self._order["disk_limit_bytes"])
             self._disk_paths = []
         self._unbilled = self._reaped_counters()
+
+    def _choose_python(self) -> None:
+        """Have the Python environment that the task wants, or the place to build it in; wait while another builds it."""
+        python, told = self._python, False
+        if not python.wanted:
+            return
+        python.read(self._run_apart)
+        while self._ending is None and not python.take():
+            if not told:
+                self._say(
+                    "waiting for another job of this project that prepares the same Python environment …"
+                )
+                told = True
+            self._wake_at = time.monotonic() + _LEFT_EVERY_S
+            self._turn()
+        self._wake_at = None
+        if self._ending is None and not python.ready:
+            self._disk_paths = [*self._disk_paths, python.path]
+
+    def _share_python(self) -> None:
+        """Let later jobs have the Python environment that was built; it is not the task's disk then."""
+        if self._order["disk_limit_bytes"] is not None and self._is_over_disk_limit():
+            self._begin_end("disk-full", 0.0)
+            return
+        why_not = self._python.share(self._run_apart)
+        if why_not:
+            self._say(why_not)
+        else:
+            self._disk_paths = [path for path in self._disk_paths if path != self._python.path]
+
+    def _say(self, text: str) -> None:
+        """Put a line of ours into the task's log."""
+        os.write(self._task_ends[1], f"yunhe: {text}\n".encode())
+
+    def _run_apart(self, work: Callable[[], bytes]) -> bytes:
+        """Do *work* in a process of the task's group; return its answer, raise what it raised.
+
+        Raise ``CalledOffError`` if the task was told to end meanwhile.
+        """
+        answer = os.memfd_create("answer")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                self._group.join()
+                os.write(answer, b"." + work())
+            except OSError as fault:
+                os.write(answer, f"{fault.errno or 0} {fault.strerror or fault}".encode())
+            finally:
+                os._exit(0)
+        self._step_pid, self._status = pid, None
+        while self._status is None:
+            self._turn()
+        said = os.pread(answer, os.fstat(answer).st_size, 0)
+        os.close(answer)
+        if said[:1] == b".":
+            return said[1:]
+        if self._ending is not None:
+            raise CalledOffError
+        number, _, text = said.decode(errors="replace").partition(" ")
+        raise OSError(int(number or 0), text or "a process of the task's group was ended")
 
     def _record_start(self) -> bool:
         me = identify(os.getpid())
@@ -212,6 +282,9 @@ class Wrapper:
         for number, following in enumerate(self._order["steps"]):
             if self._ending is not None:
                 break
+            builds = number == 0 and self._python.wanted
+            if builds and self._python.ready:
+                continue
             name = following
             self._execute(number)
             self._announce(name)
@@ -220,6 +293,8 @@ class Wrapper:
             code = exit_code(self._status)
             if code != 0:
                 break
+            if builds and self._ending is None:
+                self._share_python()
         return name, code
 
     def _execute(self, number: int) -> None:
@@ -494,19 +569,6 @@ class Wrapper:
                 return
 
 
-class ShortPath:
-    """A short path to a directory, for socket names that must not be longer than 107 bytes."""
-
-    def __init__(self, path: str) -> None:
-        self._handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def __enter__(self) -> str:
-        return f"/proc/self/fd/{self._handle}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-
-
 def _is_readable(handle: int) -> bool:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -530,26 +592,3 @@ def program_of(path: str) -> tuple[str, list[str]]:
             return path, [path]
     shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
     return shell, [shell, path]
-
-
-def bytes_below(path: str) -> int:
-    """Return the bytes on disk of everything below *path*; a file with many names counts once."""
-    total = 0
-    seen: set[tuple[int, int]] = set()
-    queue = [path]
-    while queue:
-        try:
-            entries = list(os.scandir(queue.pop()))
-        except OSError:
-            continue
-        for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                queue.append(entry.path)
-            elif status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
-                total += status.st_blocks * _BLOCK_BYTES
-    return total

@@ -24,6 +24,7 @@ from yunhe.infrastructure.contract.model import (
     Observed,
     Phase,
     Power,
+    PythonNeed,
     Step,
     Throughput,
     UsageMinute,
@@ -59,6 +60,7 @@ __all__ = [  # the words of the contract that the layer above speaks too
     "PoolSpec",
     "PoolState",
     "Power",
+    "PythonNeed",
     "Step",
     "UsageMinute",
 ]

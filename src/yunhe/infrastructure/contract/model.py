@@ -169,6 +169,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     script: str
 
 
+class PythonNeed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Python environment that must be there before the first step; its programs are first on the PATH."""
+
+    version: str = ""
+    """``3.12``, ``3.12.4``; empty: whatever Python 3 there is."""
+    requirements: tuple[str, ...] = ()
+    """Lines of a requirements file."""
+    file: str = ""
+    """The path of a requirements file in the allocation's directory; instead of lines."""
+
+
 class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Begin this allocation. Everything but the scripts travels as argument or environment."""
 
@@ -198,6 +209,8 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns that will be fetched after the end; an engine need keep nothing else of the directory until then."""
     confinement: Confinement | None = None
     """How far it is kept apart, where that is not as usual; only for engines that permit it."""
+    python: PythonNeed | None = None
+    """Which Python environment its steps find; only for engines that permit ``python``."""
 
 
 class Phase(StrEnum):

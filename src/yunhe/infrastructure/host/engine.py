@@ -129,6 +129,8 @@ class HostEngine:
         """
         body = msgspec.to_builtins(order)
         body.update(self._confinement(body.pop("confinement")))
+        if order.python is None:
+            del body["python"]
         del body["outputs"]  # agents keep the whole directory, and older ones refuse a field they do not know
         try:
             link = await self._link()

@@ -19,6 +19,8 @@ class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int | None = None
     default_disk_mib: int | None = None
     """The disk limit of a task that names none."""
+    pythons_mib: int | None = None
+    """How much the Python environments that are kept may take."""
     first_uid: int | None = None
     """The first of the user IDs given to projects, one each."""
     idle_s: int | None = None
@@ -39,6 +41,7 @@ class DeclaredNode(msgspec.Struct, frozen=True, kw_only=True):
             "--cpu-millis": self.cpu_millis,
             "--memory-mib": self.memory_mib,
             "--default-disk-mib": self.default_disk_mib,
+            "--pythons-mib": self.pythons_mib,
             "--first-uid": self.first_uid,
             "--idle-s": self.idle_s,
         }
@@ -133,6 +136,7 @@ def _declared(target: Target) -> DeclaredNode:
             cpu_millis=parse_cpu_millis(options["cpus"]) if "cpus" in options else None,
             memory_mib=parse_memory_mib(options["memory"]) if "memory" in options else None,
             default_disk_mib=parse_memory_mib(options["default_disk"]) if "default_disk" in options else None,
+            pythons_mib=parse_memory_mib(options["pythons"]) if "pythons" in options else None,
             first_uid=_number(options, "first_uid"),
             forwarding="".join(_words(options, "forwarding", ("on", "off"))[:1]),
             allowed=_words(options, "allow", ALLOWABLE),

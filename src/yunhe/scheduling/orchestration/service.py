@@ -192,6 +192,7 @@ class OrchestrationService:
                 grace_s=order.grace_s,
                 log_limit_bytes=order.log_limit_bytes,
                 separate_stderr=order.separate_stderr,
+                python=order.python,
                 disk_limit_bytes=place.resources.disk_mib * MIB or None,
                 outputs=order.outputs,
             )

@@ -16,7 +16,7 @@ from yunhe.observability.failpoints import failpoint
 from yunhe.scheduling.decision.model import Demand, Plan, Waiting
 from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan, PlannedPlace
 from yunhe.scheduling.orchestration.interface import Orchestration
-from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount, Step, SubmissionKey
+from yunhe.scheduling.orchestration.jobs.model import Job, JobOrder, Mount, PythonNeed, Step, SubmissionKey
 from yunhe.storage import audit
 from yunhe.storage.blobs import Blobs
 from yunhe.storage.database import Connection
@@ -280,6 +280,7 @@ class ApplicationService:
             grace_s=grace_s(task),
             log_limit_bytes=log_limit_bytes(task),
             separate_stderr=task.separate_stderr,
+            python=_python_need(task),
             confinement=confinement(task),
         )
 
@@ -302,6 +303,16 @@ class ApplicationService:
                 raise NotFoundError(f"The archive for {path} is not there.", remedy="Upload it again.")
             mounts.append(Mount(path=path, blob_id=blob_id, size_bytes=size))
         return tuple(mounts)
+
+
+def _python_need(task: Task) -> PythonNeed | None:
+    """Return the Python environment that an engine is asked for; None where the task does not say."""
+    if task.python is None:
+        return None
+    version, wanted = task.python.version, task.python.requirements
+    if isinstance(wanted, str):
+        return PythonNeed(version=version, file=wanted)
+    return PythonNeed(version=version, requirements=wanted)
 
 
 def _check_batch(submissions: tuple[Submission, ...], idempotency_key: str) -> None:

@@ -80,6 +80,7 @@ def _powers(task: Task) -> tuple[str, ...]:
     return (
         *(("images",) if task.image else ()),
         *(("files",) if moves_files else ()),
+        *(("python",) if task.python is not None else ()),
         *(() if apart is None else apart.needs()),
     )
 

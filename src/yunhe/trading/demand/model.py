@@ -68,6 +68,15 @@ class LinkSpec(
     same_node: bool = False
 
 
+class PythonSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """The Python environment of a task."""
+
+    version: str = ""
+    """``3.12``; empty: whatever Python 3 the node has."""
+    requirements: str | tuple[str, ...] = ()
+    """A file of the job's directory, or the lines of one."""
+
+
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
     """What to run, what it needs, what it may read and what it leaves."""
 
@@ -92,6 +101,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """Where in the job's directory → which local file or directory."""
     outputs: tuple[str, ...] = ()
     """Paths or patterns in the job's directory, kept after it ends."""
+    python: PythonSpec | None = None
+    """The Python environment that setup and run find."""
     setup: str = ""
     run: str
     retries: int = 0

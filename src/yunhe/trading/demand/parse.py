@@ -28,6 +28,7 @@ from yunhe.trading.demand.part_fields import (
 )
 from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
 from yunhe.trading.demand.planned import PLAN_ONLY, TASK_FIELDS
+from yunhe.trading.demand.python_fields import check_python, python
 from yunhe.trading.demand.reader import (
     Document,
     Reader,
@@ -308,6 +309,7 @@ _TASK_READERS: Readers = {
     "secrets": _secrets,
     "file_mounts": _file_mounts,
     "outputs": _outputs,
+    "python": python,
     "setup": _script,
     "run": _run,
     "retries": _retries,
@@ -340,6 +342,7 @@ def _check_together(reader: Reader, known: dict[str, object]) -> None:
     for field in ("image", "privileged"):
         if known.get("runtime") and known.get(field):
             reader.note("runtime", f"is sandboxed, which a task with {field} cannot be; keep one")
+    check_python(reader, known)
     weights = cast("dict[str, float]", known.get("weights", {}))
     policy = known.get("policy", Policy.BALANCED)
     if weights and policy is not Policy.BALANCED:

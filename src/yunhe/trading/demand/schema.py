@@ -13,6 +13,7 @@ from yunhe.trading.demand.model import SCORE_TERMS
 from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_MEMBERS, OBJECTIVE_PARTS
 from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
 from yunhe.trading.demand.planned import SERVICE_FIELDS
+from yunhe.trading.demand.python_fields import VERSION
 from yunhe.trading.demand.reader import MOST_ENTRIES, NAME, Schema
 from yunhe.trading.demand.resource_fields import INFRA, MOST_ALTERNATIVES
 
@@ -131,6 +132,18 @@ _FIELDS: dict[str, Schema] = {
         "description": "A script that runs before `run`, in the same place; if it fails, `run` does not begin.",
         "examples": ["pip install -r requirements.txt"],
     },
+    "python": _object(
+        {
+            "version": {"type": ["string", "null"], "pattern": f"^({VERSION.pattern})?$"},
+            "requirements": {
+                "type": ["string", "array", "null"],
+                "items": {"type": "string"},
+                "maxItems": MOST_ENTRIES,
+            },
+        },
+        description='A Python environment that `setup` and `run` find first on the PATH: `version` (`"3.12"`, in quotes; any Python 3 when not said), `requirements` (a file of the job\'s directory, or a list of lines). Made once for its content on a node, by uv or pip, and shared read-only by later jobs of the project; only pools of hosts.',
+        examples=[{"version": "3.12", "requirements": "requirements.txt"}],
+    ),
     "image": {
         "type": "string",
         "pattern": f"^((docker:)?{parse.IMAGE.pattern})?$",

@@ -90,6 +90,14 @@ async def test_it_finds_the_images_files_and_its_own_directory(engine: HostEngin
     assert files_with("kept", root / "runs" / order.allocation_id / "work") == f"{work}/here\n"
 
 
+async def test_its_user_exists_for_the_system(engine: HostEngine, root: Path) -> None:
+    order = await contained(engine, "id -un; whoami; grep ^task: /etc/passwd")
+    await ended(engine, order.allocation_id)
+    said = (await log_of(engine, order.allocation_id)).decode().splitlines()
+    assert said[:2] == ["task", "task"]
+    assert f"{root}/runs/{order.allocation_id}/work:/bin/sh" in said[2]
+
+
 async def test_its_variables_win_over_the_images_and_the_images_over_the_hosts(engine: HostEngine) -> None:
     script = 'echo "$GREETING $EPOCHS $YUNHE_CPU_MILLIS"'
     plain = await contained(engine, script, envs={"EPOCHS": "3"})

@@ -155,6 +155,22 @@ with zipfile.ZipFile("greet-1.0-py3-none-any.whl", "w") as wheel:
 """
 
 
+KNOWN_USER = """
+id -un; whoami; python3 -c 'import getpass, pwd, os; print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_dir)'
+ssh -TG nowhere.example | grep '^user '
+git init -q . && git -c user.email=task@example.org commit -q --allow-empty -m first && git log --format=%cn
+"""
+
+
+async def test_the_tasks_user_exists_for_the_system_so_ssh_and_git_work(engine: HostEngine) -> None:
+    order = await launched(engine, KNOWN_USER)
+    seen = await ended(engine, order.allocation_id)
+    said = (await log_of(engine, order.allocation_id)).decode().splitlines()
+    home = next(line for line in said if line.startswith("task /")).split()[1]
+    assert (seen.exit_code, said) == (0, ["task", "task", f"task {home}", "user task", "task"])
+    assert home.endswith(f"/{order.allocation_id}/work")
+
+
 @pytest.mark.skipif(not Path("/usr/bin/pip3").exists(), reason="needs the system's pip")
 async def test_what_a_task_installs_with_pip_is_its_own_and_its_programs_are_found(
     engine: HostEngine,

@@ -52,6 +52,14 @@ async def command(engine: HostEngine, order: LaunchOrder, *argv: str, tty: bool 
         return await session.wait(), output
 
 
+async def test_the_user_of_a_sandboxed_task_exists_for_the_system(sandboxing: HostEngine) -> None:
+    order = await launched(
+        sandboxing, "id -un; whoami; ssh -TG nowhere.example | grep '^user '", confinement=SANDBOXED
+    )
+    await ended(sandboxing, order.allocation_id)
+    assert await log_of(sandboxing, order.allocation_id) == b"task\ntask\nuser task\n"
+
+
 async def test_cpu_and_memory_of_a_sandbox_are_resized_while_its_task_runs(sandboxing: HostEngine) -> None:
     engine = sandboxing
     waits = "while [ ! -e go ]; do :; done\n"

@@ -70,6 +70,13 @@ REFUSALS: list[tuple[str, PoolFacts, Any, Demand, str]] = [
         demand(powers=("sandboxed",)),
         "has no sandboxed: its hosts have no working gVisor (yunhe pool show says why); install runsc there",
     ),
+    (
+        "able",
+        only("p"),
+        roomy(),
+        demand(powers=("python",)),
+        "has no python: only hosts make Python environments; install in setup instead, or run in an image",
+    ),
     ("architecture", only("p"), roomy(isa="amd64"), demand(isa=("arm64",)), "is amd64, arm64 asked for"),
     ("architecture", only("p"), roomy(), demand(isa=("arm64",)), "is unknown, arm64 asked for"),
     ("labelled", only("p"), roomy(labels={"disk": "hdd"}), demand(where=("disk=ssd",)), "disk=hdd"),

@@ -7,7 +7,7 @@ from yunhe.kernel.errors import InvalidInputError
 from yunhe.kernel.money import Tier
 from yunhe.scheduling.decision.model import Policy
 from yunhe.scheduling.decision.score.terms import TERMS
-from yunhe.trading.demand.model import SCORE_TERMS, ResourceSpec, Task
+from yunhe.trading.demand.model import SCORE_TERMS, PythonSpec, ResourceSpec, Task
 from yunhe.trading.demand.parse import parse_task, parse_yaml
 
 
@@ -52,6 +52,20 @@ def test_a_whole_task_is_read_as_written() -> None:
         policy=Policy.BALANCED,
         weights={"cost_per_hour": 2.0},
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{version: "3.10"}', PythonSpec(version="3.10")),
+        ("{requirements: [numpy==2.0, '# why']}", PythonSpec(requirements=("numpy==2.0", "# why"))),
+        ("{version: '3.12.4', requirements: ./r.txt}", PythonSpec(version="3.12.4", requirements="r.txt")),
+    ],
+)
+def test_a_python_environment_is_read_as_written(written: str, read: PythonSpec) -> None:
+    task = parse_yaml(f"run: python x.py\nworkdir: .\npython: {written}\n")
+    assert task.python == read
+    assert parse_task(msgspec.json.decode(msgspec.json.encode(task))) == task
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -142,6 +156,17 @@ def test_a_planned_field_that_asks_for_nothing_may_stay() -> None:
         ({"run": "true", "image": "x" * 1001}, "image"),
         ({"run": "true", "runtime": "chroot"}, "runtime"),
         ({"run": "true", "runtime": "sandboxed", "image": "python:3.12"}, "runtime"),
+        ({"run": "true", "python": {}}, "python"),
+        ({"run": "true", "python": {"version": 3.10}}, "python.version"),
+        ({"run": "true", "python": {"version": "three"}}, "python.version"),
+        ({"run": "true", "python": {"version": "3.12; reboot"}}, "python.version"),
+        ({"run": "true", "python": {"verison": "3.12"}}, "python.verison"),
+        ({"run": "true", "python": {"requirements": "r.txt"}}, "python.requirements"),
+        ({"run": "true", "workdir": ".", "python": {"requirements": "/r.txt"}}, "python.requirements"),
+        ({"run": "true", "workdir": ".", "python": {"requirements": "../r.txt"}}, "python.requirements"),
+        ({"run": "true", "python": {"requirements": ["a\nb"]}}, "python.requirements[0]"),
+        ({"run": "true", "python": {"requirements": ["a", "-r b.txt"]}}, "python.requirements[1]"),
+        ({"run": "true", "image": "a", "python": {"version": "3.12"}}, "python"),
         ({"run": "true", "runtime": "sandboxed", "privileged": True}, "runtime"),
         ({"run": "true", "name": "x" * 65}, "name"),
         ({"run": "true", "name": ["x"]}, "name"),

@@ -11,6 +11,7 @@ from typing import Any
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.processes import Identity, is_alive
+from yunhe.agent.runs.users import named
 from yunhe.agent.runtimes.container import engine
 from yunhe.agent.runtimes.container.environment import environment_inside
 from yunhe.agent.runtimes.interface import RunHelper, Sandbox
@@ -55,6 +56,23 @@ class ContainerSandbox(Sandbox):
         self.disk_paths = [self._layer] if self._layer else []
         self._open(first)
         self.network.connect(first.pid)
+        self._name_user()
+
+    def _name_user(self) -> None:
+        """Let the task's user have a name in the container's own files."""
+        pid = self.fork()
+        if pid == 0:
+            try:
+                self.enter()
+                for path, line in named(self.order["uid"], self.run.work).items():
+                    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+                        text = line.encode() + file.read()
+                        os.fchmod(file.fileno(), 0o644)  # the engine may have made it for root alone
+                        file.seek(0)
+                        file.write(text)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
 
     def attach(self) -> None:
         """Open the container whose first process is recorded."""

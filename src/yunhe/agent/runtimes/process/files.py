@@ -12,6 +12,7 @@ import stat
 from typing import Any
 
 from yunhe.agent.runs.directory import Run
+from yunhe.agent.runs.users import named
 from yunhe.agent.runtimes.namespaces import (
     MS_BIND,
     MS_NO_DEVICES,
@@ -53,7 +54,10 @@ def arrange(run: Run, order: dict[str, Any], network: TaskNetwork) -> None:
     if network.apart:
         close_ipv6()
         hide_sockets(network.resolver)
-    _show_own(run, order["runtime"]["writable"])
+    pythons: dict[str, bool] = order.get("shown", {})
+    _show_own(run, [*order["runtime"]["writable"], *pythons])
+    for point in (path for path, is_built in pythons.items() if not is_built):
+        mount("", point, "", MS_REMOUNT | MS_BIND | MS_READ_ONLY | MS_NO_SETUID | MS_NO_DEVICES)
     privileged = order["runtime"]["privileged"]
     if not privileged:
         for point in filter(os.path.ismount, _SYSTEM):
@@ -114,9 +118,8 @@ def _make_devices() -> None:
 
 def _name_user(uid: int, home: str) -> None:
     """Let the task's user have a name, without which databases do not start; the host's own files are not touched."""
-    lines = {"passwd": f"task:x:{uid}:{uid}:task:{home}:/bin/sh\n", "group": f"task:x:{uid}:\n"}
-    for name, line in lines.items():
-        path, own = f"/etc/{name}", f"/dev/{name}"
+    for path, line in named(uid, home).items():
+        own = f"/dev/{os.path.basename(path)}"
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_BYTES:
             continue
         with open(path, "rb") as source, open(own, "wb") as target:

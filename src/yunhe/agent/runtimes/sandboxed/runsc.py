@@ -61,6 +61,7 @@ def bundle(order: dict[str, Any], run: Run) -> str:
     """Return the description of the sandbox of *order*: the namespaces' files, read-only but for what is the task's."""
     writable = ["/tmp", "/var/tmp", run.at("tmp"), run.work]
     writable += [path for path in order["runtime"]["writable"] if os.path.isdir(path)]
+    writable += [path for path, is_built in order.get("shown", {}).items() if is_built]
     size = [f"size={order['memory_mib']}m"] if order["memory_mib"] else []
     mounts: list[dict[str, Any]] = [{"destination": "/proc", "type": "proc", "source": "proc"}]
     mounts.append(

@@ -439,7 +439,7 @@ class Step(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ...) -> None: ...
 
 class LaunchOrder(_message.Message):
-    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement", "grace_s", "separate_stderr")
+    __slots__ = ("allocation_id", "token", "project_id", "node_id", "resources", "steps", "image", "envs", "secrets", "timeout_s", "log_limit_bytes", "disk_limit_bytes", "outputs", "confinement", "grace_s", "separate_stderr", "python")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -470,6 +470,7 @@ class LaunchOrder(_message.Message):
     CONFINEMENT_FIELD_NUMBER: _ClassVar[int]
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
     SEPARATE_STDERR_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
     allocation_id: str
     token: int
     project_id: str
@@ -486,7 +487,18 @@ class LaunchOrder(_message.Message):
     confinement: Confinement
     grace_s: float
     separate_stderr: bool
-    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ..., grace_s: _Optional[float] = ..., separate_stderr: _Optional[bool] = ...) -> None: ...
+    python: PythonNeed
+    def __init__(self, allocation_id: _Optional[str] = ..., token: _Optional[int] = ..., project_id: _Optional[str] = ..., node_id: _Optional[str] = ..., resources: _Optional[_Union[ResourceVector, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., image: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., timeout_s: _Optional[float] = ..., log_limit_bytes: _Optional[int] = ..., disk_limit_bytes: _Optional[int] = ..., outputs: _Optional[_Iterable[str]] = ..., confinement: _Optional[_Union[Confinement, _Mapping]] = ..., grace_s: _Optional[float] = ..., separate_stderr: _Optional[bool] = ..., python: _Optional[_Union[PythonNeed, _Mapping]] = ...) -> None: ...
+
+class PythonNeed(_message.Message):
+    __slots__ = ("version", "requirements", "file")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    requirements: _containers.RepeatedScalarFieldContainer[str]
+    file: str
+    def __init__(self, version: _Optional[str] = ..., requirements: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ...) -> None: ...
 
 class Confinement(_message.Message):
     __slots__ = ("network", "egress", "privileged", "runtime")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from yunhe.control.pools.model import LogMark, Meters, Mount, Step
+from yunhe.control.pools.model import LogMark, Meters, Mount, PythonNeed, Step
 from yunhe.kernel.confinement import Confinement
 from yunhe.kernel.ids import AllocationId, BlobId, JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.resources import Resources
@@ -20,6 +20,7 @@ __all__ = [  # with the words of the contract that trading speaks too
     "LogPiece",
     "Meters",
     "Mount",
+    "PythonNeed",
     "Step",
 ]
 
@@ -44,6 +45,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long its programs have to save their work when it is ended; jobs of earlier versions had so long."""
     log_limit_bytes: int = 64 * 1024 * 1024
     separate_stderr: bool = False
+    python: PythonNeed | None = None
+    """Which Python environment its steps find."""
     confinement: Confinement | None = None
     """How far it is kept apart, where that is not as usual."""
 

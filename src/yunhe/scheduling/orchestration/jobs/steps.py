@@ -255,6 +255,7 @@ class Steps:
             timeout_s=order.timeout_s,
             grace_s=order.grace_s,
             separate_stderr=order.separate_stderr,
+            python=order.python,
             disk_limit_bytes=held.resources.disk_mib * MIB or None,
             outputs=order.outputs,
             confinement=bounded(order.confinement, settings.egress),
