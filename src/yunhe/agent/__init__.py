@@ -11,7 +11,7 @@ The package is shipped as one file (see ``yunhe.infrastructure.host.package``). 
 ``limits``       control groups; ``meters`` what was used; ``journal`` what must not be forgotten
 """
 
-AGENT_VERSION = 7
+AGENT_VERSION = 8
 """Grows with every change of the agent's behaviour: a platform upgrades an agent with a lower one."""
 
 PROTOCOL = 2

@@ -251,6 +251,7 @@ class ApplicationService:
             log_limit_bytes=log_limit_bytes(task),
             separate_stderr=task.separate_stderr,
             confinement=confinement(task),
+            ports=task.ports,
         )
 
     async def _mounts(self, submission: Submission) -> tuple[Mount, ...]:
