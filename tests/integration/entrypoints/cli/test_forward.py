@@ -1,5 +1,6 @@
 """Programs in a job are reached from the user's machine as if they ran there."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,22 +15,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
+import msgspec
 import pytest
 import websockets
 from websockets.sync.client import connect
 
 from integration.control.plugins.processes import until
 from integration.entrypoints.cli import reached
-from integration.entrypoints.cli.conftest import YUNHE, Platform, Shell
+from integration.entrypoints.cli.conftest import YUNHE, Platform, Shell, free_port
 from integration.entrypoints.cli.reached import DIGEST, ECHO, PAGES, SOCKETS
-from yunhe.scheduling.orchestration.jobs.states import JobState
+from yunhe.control.pools.model import ExecRequest
+from yunhe.entrypoints.cli.session.context import Config, Context
+from yunhe.entrypoints.client import AsyncClient
+from yunhe.kernel.errors import YunheError
 
 FIRST = 7100
 BIG = os.urandom(1 << 20) * 100
 TASK = """
 name: {name}
 resources: {{cpus: 1, memory: 256MB}}
-{more}
 ports: [{first}, {second}, "{third}-{fourth}"]
 workdir: {workdir}
 file_mounts: {{websockets: {websockets}}}
@@ -37,15 +42,15 @@ run: exec python3 reached.py {first}
 """
 
 
-def write_task(folder: Path, name: str, more: str = "") -> Path:
+def write_task(folder: Path, name: str, first: int = FIRST) -> Path:
     workdir = folder / "work"
     workdir.mkdir(exist_ok=True)
     (workdir / "reached.py").write_text(Path(reached.__file__).read_text())
     (workdir / "page.html").write_text("<p>inside</p>")
     path = folder / f"{name}.yaml"
-    numbers = dict(zip(("first", "second", "third", "fourth"), range(FIRST, FIRST + 4), strict=True))
+    numbers = dict(zip(("first", "second", "third", "fourth"), range(first, first + 4), strict=True))
     library = Path(websockets.__file__).parent
-    path.write_text(TASK.format(name=name, more=more, workdir=workdir, websockets=library, **numbers))
+    path.write_text(TASK.format(name=name, workdir=workdir, websockets=library, **numbers))
     return path
 
 
@@ -53,11 +58,6 @@ def start(shell: Shell, task: Path) -> None:
     done = shell("run", "-y", "-d", task)
     assert done.returncode == 0, done.stderr
     until(lambda: "ready" in shell.inside("logs", task.stem).stdout, within_s=60)
-
-
-def state_of(shell: Shell, name: str) -> JobState:
-    with shell.client() as client:
-        return next(iter(client.jobs(name=name))).state
 
 
 class Tunnel:
@@ -170,14 +170,29 @@ def test_a_port_on_which_nobody_listens_fails_alone_and_with_a_hint(served: Shel
 def test_the_ports_of_the_task_are_told_and_forwarded_when_none_are_said(
     served: Shell, tmp_path: Path
 ) -> None:
-    (job,) = [one for one in json.loads(served.inside("ps", "-o", "json").stdout) if one["name"] == "served"]
-    assert job["ports"] == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
-    with tunnel(served, tmp_path, "served", "--") as opened:
-        assert opened.url(ECHO).endswith(f":{FIRST}")
-        assert exchanged(opened.connect(ECHO), b"by its own number") == b"by its own number"
-        taken = served("forward", "served", str(FIRST))
+    jobs = json.loads(served.inside("ps", "-o", "json").stdout)
+    assert [one["ports"] for one in jobs if one["name"] == "served"] == [
+        [FIRST + number for number in range(4)]
+    ]
+    ports = str(free_port()), str(free_port())
+    words = ("--port", ports[0], "--port", ports[1], "--name", "quiet", "--", "sleep", "60")
+    assert served.inside("run", "-y", "-d", *words).returncode == 0
+    with tunnel(served, tmp_path, "quiet", "--") as opened:
+        assert [opened.url(number) for number in range(2)] == [f"http://127.0.0.1:{port}" for port in ports]
+        taken = served("forward", "quiet")
         assert taken.returncode == 1
-        assert f"yunhe forward served :{FIRST}" in taken.stderr
+        assert f"yunhe forward quiet :{ports[0]} takes one that is free" in taken.stderr
+    assert served.inside("stop", "-y", "quiet").returncode == 0
+
+
+def test_a_job_that_names_no_ports_and_a_port_that_is_none_are_refused_with_the_remedy(served: Shell) -> None:
+    assert served.inside("run", "-y", "-d", "--name", "mute", "--", "sleep", "60").returncode == 0
+    unnamed = served("forward", "mute")
+    assert (unnamed.returncode, "yunhe forward mute 8888" in unnamed.stderr) == (1, True)
+    for text in ("0", "70000", "8888:", "a:1", "1:2:3"):
+        refused = served.inside("forward", "mute", text)
+        assert (refused.returncode, "must be PORT or LOCAL:REMOTE" in refused.stderr) == (2, True), refused
+    assert served.inside("stop", "-y", "mute").returncode == 0
 
 
 def test_a_server_that_restarts_costs_the_connections_of_that_moment_only(
@@ -198,44 +213,54 @@ def test_a_server_that_restarts_costs_the_connections_of_that_moment_only(
         assert "It is tried again." in opened.said()
 
 
-@pytest.mark.parametrize("more", ["network: none", "runtime: sandboxed"], ids=["no-network", "sandboxed"])
-def test_a_job_that_is_kept_apart_is_reached_and_its_end_ends_the_tunnel(
-    platform: Platform, tmp_path: Path, more: str
+def test_the_end_of_the_job_ends_the_tunnel_and_its_exit_code_is_the_jobs(
+    platform: Platform, tmp_path: Path
 ) -> None:
     admin = platform.admin
-    name = more.rsplit(maxsplit=1)[-1]
-    planned = admin("plan", write_task(tmp_path, name, more))
-    if planned.returncode:
-        pytest.skip(planned.stdout + planned.stderr)
-    start(admin, tmp_path / f"{name}.yaml")
-    with tunnel(admin, tmp_path, name) as opened:
-        assert exchanged(opened.connect(ECHO), b"inside") == b"inside"
-        with opened.connect(ECHO) as hanging:
-            assert admin("stop", "-y", name).returncode == 0
-            assert opened.process.wait(timeout=60) != 0
-            with pytest.raises(ConnectionResetError):
-                assert hanging.recv(1)
-                raise ConnectionResetError
-    assert f"{name} has ended: stopped. Nothing is forwarded any more." in opened.said()
-    again = admin("forward", name, "1")
+    start(admin, write_task(tmp_path, "brief", first=FIRST + 50))
+    with tunnel(admin, tmp_path, "brief", f":{FIRST + 50}") as opened, opened.connect(ECHO) as hanging:
+        hanging.sendall(b"x")
+        assert hanging.recv(1) == b"x"
+        assert admin("stop", "-y", "brief").returncode == 0
+        assert opened.process.wait(timeout=60) == 143
+        with contextlib.suppress(ConnectionResetError):  # its program was killed, or could still say goodbye
+            assert hanging.recv(1) == b""
+    assert "brief has ended: stopped. Nothing is forwarded any more." in opened.said()
+    again = admin("forward", "brief")
     assert again.returncode == 1
     assert "has ended: stopped" in again.stderr
 
 
-def test_a_job_of_another_project_is_refused_as_a_command_beside_it_is(served: Shell, tmp_path: Path) -> None:
+def test_a_job_of_another_project_is_refused_as_a_command_beside_it_is(
+    platform: Platform, served: Shell, tmp_path: Path
+) -> None:
     assert served("project", "create", "others").returncode == 0
-    made = served("token", "create", "stranger", "--project", "others", "--role", "member", "-o", "json")
-    assert made.returncode == 0, made.stderr
+    assert served("project", "add", "others", "mei", "--role", "member").returncode == 0
+    key = served("token", "create", "laptop", "--user", "mei").stdout
+    mei = Shell(tmp_path / "home", tmp_path)
+    assert mei("login", platform.url, "--project", "others", typed=key).returncode == 0
     with served.client() as client:
         job = next(iter(client.jobs(name="served")))
-        url = client.url if hasattr(client, "url") else ""
-    stranger = Shell(tmp_path / "home", tmp_path)
-    key = json.loads(made.stdout)["key"]
-    assert stranger("login", url, "--key", key).returncode == 0
-    beside = stranger("exec", job.id, "--", "true")
-    into = stranger("forward", job.id, "7100")
+    beside = mei("exec", job.id, "--", "true")
+    into = mei("forward", job.id, str(FIRST))
     assert (beside.returncode, into.returncode) == (1, 1)
     assert beside.stderr == into.stderr
+    config = msgspec.json.decode((mei.home / "config.json").read_bytes(), type=Config).context()
+    refusals = [anyio.run(refusal, config, job.id, way) for way in ("exec", "forward")]
+    assert refusals[0] == refusals[1]
+    assert refusals[0][0] == "not-found"
+
+
+async def refusal(context: Context, job_id: str, way: str) -> tuple[str, str]:
+    """Return what the server itself says, whatever the command asks first."""
+    async with AsyncClient(context.url, context.key) as client:
+        with pytest.raises(YunheError) as refused:
+            if way == "exec":
+                async with client.exec(job_id, ExecRequest(argv=("true",))) as session:
+                    await session.receive()
+            async with client.forward(job_id, FIRST):
+                pass
+    return refused.value.code, refused.value.problem
 
 
 def test_connections_are_in_the_audit_log_once_for_a_page(served: Shell, through: Tunnel) -> None:
