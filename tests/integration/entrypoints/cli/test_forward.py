@@ -22,9 +22,11 @@ import websockets
 from websockets.sync.client import connect
 
 from integration.control.plugins.processes import until
+from integration.control.pools.test_third_parties import add_words
 from integration.entrypoints.cli import reached
 from integration.entrypoints.cli.conftest import YUNHE, Platform, Shell, free_port
 from integration.entrypoints.cli.reached import DIGEST, ECHO, PAGES, SOCKETS
+from integration.infrastructure.host.sshd import ssh_server
 from yunhe.control.pools.model import ExecRequest
 from yunhe.entrypoints.cli.session.context import Config, Context
 from yunhe.entrypoints.client import AsyncClient
@@ -229,6 +231,26 @@ def test_the_end_of_the_job_ends_the_tunnel_and_its_exit_code_is_the_jobs(
     again = admin("forward", "brief")
     assert again.returncode == 1
     assert "has ended: stopped" in again.stderr
+
+
+@pytest.mark.drives("sshd")
+def test_a_job_on_a_host_behind_ssh_is_reached_byte_by_byte(platform: Platform, tmp_path: Path) -> None:
+    admin = platform.admin
+    with ssh_server() as server:
+        added = admin(*add_words(server, "root"), "--name", "far")
+        assert added.returncode == 0, added.stdout + added.stderr
+        task = write_task(tmp_path, "faraway")
+        task.write_text(task.read_text().replace("cpus: 1", "pool: far, cpus: 1"))
+        try:
+            start(admin, task)
+            with tunnel(admin, tmp_path, "faraway") as opened:
+                with urllib.request.urlopen(f"{opened.url(PAGES)}/page.html", timeout=30) as answer:
+                    assert answer.read() == b"<p>inside</p>"
+                data = BIG[: 20 << 20]
+                assert exchanged(opened.connect(ECHO), data) == data
+        finally:
+            admin("stop", "-y", "faraway")
+            admin("pool", "rm", "-y", "far")
 
 
 def test_a_job_of_another_project_is_refused_as_a_command_beside_it_is(

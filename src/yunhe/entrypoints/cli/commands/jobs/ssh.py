@@ -30,9 +30,12 @@ def ssh(
     Examples:
       yunhe ssh train
       yunhe ssh train 'tail -n 5 *.log | sort'
-      yunhe ssh train -t htop
+      yunhe ssh -t train htop
       rsync -a -e 'yunhe ssh' train:checkpoints/ checkpoints/
     """
-    script = " ".join(command or ()) or _SHELL
-    shell = not command and sys.stdin.isatty()
+    words = list(command or ())
+    if words[:1] == ["--"]:
+        del words[0]
+    script = " ".join(words) or _SHELL
+    shell = not words and sys.stdin.isatty()
     raise typer.Exit(run_beside(job, ("sh", "-c", script), interactive=True, terminal=terminal or shell))
