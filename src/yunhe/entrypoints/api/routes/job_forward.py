@@ -22,7 +22,7 @@ IDLE_S = 3600.0
 LAST_PORT = 65_535
 
 
-class Control(msgspec.Struct, frozen=True):
+class ForwardControl(msgspec.Struct, frozen=True):
     """What a text message may say."""
 
     eof: bool = False
@@ -79,7 +79,7 @@ class Relay:
             if data := message.get("bytes"):
                 await self._session.send(data)
                 self._moved_at = anyio.current_time()
-            elif read_json((message.get("text") or "{}").encode(errors="replace"), Control).eof:
+            elif read_json((message.get("text") or "{}").encode(errors="replace"), ForwardControl).eof:
                 await self._session.send(b"")
                 self._heard_all.set()
 
