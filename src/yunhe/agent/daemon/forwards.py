@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import asyncio
-import contextlib
 import errno
 import os
 import socket
@@ -57,17 +56,21 @@ async def _feed(call: Call, handle: int) -> None:
     while True:
         piece = await call.receive_patiently()
         if not piece:
-            with (
-                socket.socket(fileno=os.dup(handle)) as ours,
-                contextlib.suppress(OSError),
-            ):  # it is closed already
-                ours.shutdown(socket.SHUT_WR)
+            _say_no_more(handle)
             return
         try:
             await write_handle(handle, piece)
         except OSError as fault:
             raise _cut(fault) from fault
         await call.grant(1)
+
+
+def _say_no_more(handle: int) -> None:
+    with socket.socket(fileno=os.dup(handle)) as ours:
+        try:
+            ours.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # it is closed already
 
 
 async def _pass_on(call: Call, handle: int) -> None:
