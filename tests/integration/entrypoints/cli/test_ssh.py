@@ -43,6 +43,17 @@ def test_a_command_is_read_by_a_shell_in_the_job_and_its_exit_code_comes_back(en
     assert entered("ssh", "entered", "wc -c", typed="x" * 100_000).stdout.strip() == "100000"
 
 
+def test_its_input_may_be_a_file_or_nothing(entered: Shell, tmp_path: Path) -> None:
+    (tmp_path / "typed").write_text("from a file\n")
+    for source, heard in ((str(tmp_path / "typed"), b"from a file\n"), (os.devnull, b"")):
+        with Path(source).open("rb") as given:
+            words = [*YUNHE, "ssh", "entered", "cat"]
+            done = subprocess.run(
+                words, stdin=given, cwd=entered.cwd, env=entered.environment, capture_output=True, check=False
+            )
+        assert (done.returncode, done.stdout) == (0, heard), done.stderr
+
+
 def test_a_shell_has_a_terminal_that_follows_the_window(entered: Shell) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))

@@ -7,7 +7,7 @@ import sys
 import termios
 import tty
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import anyio
@@ -89,7 +89,8 @@ async def _pass_output(session: ExecStream) -> YunheError | None:
 async def _pass_input(session: ExecStream, interactive: bool) -> None:  # noqa: FBT001 - a task group passes by position
     try:
         while interactive:
-            await anyio.wait_readable(sys.stdin.fileno())
+            with suppress(PermissionError):  # a file, or /dev/null: what it has can be read at once
+                await anyio.wait_readable(sys.stdin.fileno())
             data = os.read(sys.stdin.fileno(), CHUNK_BYTES)
             if not data:
                 break
