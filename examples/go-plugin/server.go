@@ -75,6 +75,7 @@ func (s *Server) stream(server any, stream grpc.ServerStream, info *grpc.StreamS
 
 var powerOf = map[string]string{
 	"Resize": "resize", "Pin": "pin", "Pause": "pause", "Resume": "pause", "PutArchive": "files", "GetArchive": "files", "Exec": "exec",
+	"Forward": "forward",
 }
 
 // lacking says why, where a call was made that this plugin does not have.

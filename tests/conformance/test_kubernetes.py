@@ -20,6 +20,7 @@ class TestKubernetesEngine(EnginePromises):
     tick_s = 2.0  # the API tells times in whole seconds
     patience_s = 45.0
     usage_within_s = 15.0
+    half_closes = False  # the protocol of kubelets has no word for it
 
     @pytest.fixture
     async def connect(self, kubeconfig: Path) -> AsyncGenerator[Connect]:

@@ -1194,7 +1194,7 @@ type Description struct {
 	Engine   string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
 	Version  string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Contract uint32                 `protobuf:"varint,3,opt,name=contract,proto3" json:"contract,omitempty"`
-	// Of: resize, pin, pause, files, exec, images, gang, services, checkpoint, volumes.
+	// Of: resize, pin, pause, files, exec, forward, images, gang, services, checkpoint, volumes.
 	Powers []string `protobuf:"bytes,4,rep,name=powers,proto3" json:"powers,omitempty"`
 	// Each power that is not there, with a sentence saying why.
 	Missing   map[string]string `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -4613,6 +4613,268 @@ func (*ExecEvent_Output) isExecEvent_Part() {}
 
 func (*ExecEvent_ExitCode) isExecEvent_Part() {}
 
+type ForwardStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	AllocationId  string                 `protobuf:"bytes,2,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	Port          int32                  `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardStart) Reset() {
+	*x = ForwardStart{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardStart) ProtoMessage() {}
+
+func (x *ForwardStart) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardStart.ProtoReflect.Descriptor instead.
+func (*ForwardStart) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *ForwardStart) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ForwardStart) GetAllocationId() string {
+	if x != nil {
+		return x.AllocationId
+	}
+	return ""
+}
+
+func (x *ForwardStart) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type ForwardMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ForwardMessage_Start
+	//	*ForwardMessage_Data
+	Part          isForwardMessage_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardMessage) Reset() {
+	*x = ForwardMessage{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardMessage) ProtoMessage() {}
+
+func (x *ForwardMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardMessage.ProtoReflect.Descriptor instead.
+func (*ForwardMessage) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *ForwardMessage) GetPart() isForwardMessage_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ForwardMessage) GetStart() *ForwardStart {
+	if x != nil {
+		if x, ok := x.Part.(*ForwardMessage_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *ForwardMessage) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*ForwardMessage_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isForwardMessage_Part interface {
+	isForwardMessage_Part()
+}
+
+type ForwardMessage_Start struct {
+	Start *ForwardStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type ForwardMessage_Data struct {
+	// For the program inside; empty tells it that nothing more will come.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*ForwardMessage_Start) isForwardMessage_Part() {}
+
+func (*ForwardMessage_Data) isForwardMessage_Part() {}
+
+type ForwardConnected struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardConnected) Reset() {
+	*x = ForwardConnected{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardConnected) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardConnected) ProtoMessage() {}
+
+func (x *ForwardConnected) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardConnected.ProtoReflect.Descriptor instead.
+func (*ForwardConnected) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{64}
+}
+
+type ForwardEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ForwardEvent_Connected
+	//	*ForwardEvent_Data
+	Part          isForwardEvent_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardEvent) Reset() {
+	*x = ForwardEvent{}
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardEvent) ProtoMessage() {}
+
+func (x *ForwardEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_engine_v1_engine_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardEvent.ProtoReflect.Descriptor instead.
+func (*ForwardEvent) Descriptor() ([]byte, []int) {
+	return file_yunhe_engine_v1_engine_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *ForwardEvent) GetPart() isForwardEvent_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ForwardEvent) GetConnected() *ForwardConnected {
+	if x != nil {
+		if x, ok := x.Part.(*ForwardEvent_Connected); ok {
+			return x.Connected
+		}
+	}
+	return nil
+}
+
+func (x *ForwardEvent) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*ForwardEvent_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isForwardEvent_Part interface {
+	isForwardEvent_Part()
+}
+
+type ForwardEvent_Connected struct {
+	Connected *ForwardConnected `protobuf:"bytes,1,opt,name=connected,proto3,oneof"`
+}
+
+type ForwardEvent_Data struct {
+	// From the program inside; empty once it has said all.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*ForwardEvent_Connected) isForwardEvent_Part() {}
+
+func (*ForwardEvent_Data) isForwardEvent_Part() {}
+
 var File_yunhe_engine_v1_engine_proto protoreflect.FileDescriptor
 
 const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
@@ -5013,6 +5275,19 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"\astarted\x18\x01 \x01(\v2\x1c.yunhe.engine.v1.ExecStartedH\x00R\astarted\x12\x18\n" +
 	"\x06output\x18\x02 \x01(\fH\x00R\x06output\x12\x1d\n" +
 	"\texit_code\x18\x03 \x01(\x05H\x00R\bexitCodeB\x06\n" +
+	"\x04part\"x\n" +
+	"\fForwardStart\x12/\n" +
+	"\x06target\x18\x01 \x01(\v2\x17.yunhe.engine.v1.TargetR\x06target\x12#\n" +
+	"\rallocation_id\x18\x02 \x01(\tR\fallocationId\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\x05R\x04port\"e\n" +
+	"\x0eForwardMessage\x125\n" +
+	"\x05start\x18\x01 \x01(\v2\x1d.yunhe.engine.v1.ForwardStartH\x00R\x05start\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +
+	"\x04part\"\x12\n" +
+	"\x10ForwardConnected\"o\n" +
+	"\fForwardEvent\x12A\n" +
+	"\tconnected\x18\x01 \x01(\v2!.yunhe.engine.v1.ForwardConnectedH\x00R\tconnected\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +
 	"\x04part*\\\n" +
 	"\tIsolation\x12\x19\n" +
 	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -5052,7 +5327,7 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"DataSource\x12P\n" +
 	"\bDescribe\x12&.yunhe.engine.v1.DescribeEngineRequest\x1a\x1c.yunhe.engine.v1.Description\x12P\n" +
 	"\fGetCatalogue\x12$.yunhe.engine.v1.GetCatalogueRequest\x1a\x1a.yunhe.engine.v1.Catalogue\x12P\n" +
-	"\fGetInventory\x12$.yunhe.engine.v1.GetInventoryRequest\x1a\x1a.yunhe.engine.v1.Inventory2\xa1\a\n" +
+	"\fGetInventory\x12$.yunhe.engine.v1.GetInventoryRequest\x1a\x1a.yunhe.engine.v1.Inventory2\xf0\a\n" +
 	"\tResources\x12?\n" +
 	"\x06Launch\x12\x1e.yunhe.engine.v1.LaunchRequest\x1a\x15.yunhe.engine.v1.Done\x12;\n" +
 	"\x04Stop\x12\x1c.yunhe.engine.v1.StopRequest\x1a\x15.yunhe.engine.v1.Done\x12A\n" +
@@ -5068,7 +5343,8 @@ const file_yunhe_engine_v1_engine_proto_rawDesc = "" +
 	"PutArchive\x12\".yunhe.engine.v1.PutArchiveRequest\x1a#.yunhe.engine.v1.PutArchiveResponse(\x010\x01\x12Q\n" +
 	"\n" +
 	"GetArchive\x12\".yunhe.engine.v1.GetArchiveRequest\x1a\x1d.yunhe.engine.v1.ArchivePiece0\x01\x12D\n" +
-	"\x04Exec\x12\x1c.yunhe.engine.v1.ExecMessage\x1a\x1a.yunhe.engine.v1.ExecEvent(\x010\x01B%Z#example.com/yunhe/enginev1;enginev1b\x06proto3"
+	"\x04Exec\x12\x1c.yunhe.engine.v1.ExecMessage\x1a\x1a.yunhe.engine.v1.ExecEvent(\x010\x01\x12M\n" +
+	"\aForward\x12\x1f.yunhe.engine.v1.ForwardMessage\x1a\x1d.yunhe.engine.v1.ForwardEvent(\x010\x01B%Z#example.com/yunhe/enginev1;enginev1b\x06proto3"
 
 var (
 	file_yunhe_engine_v1_engine_proto_rawDescOnce sync.Once
@@ -5083,7 +5359,7 @@ func file_yunhe_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_yunhe_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(Isolation)(0),                 // 0: yunhe.engine.v1.Isolation
 	(Level)(0),                     // 1: yunhe.engine.v1.Level
@@ -5151,27 +5427,31 @@ var file_yunhe_engine_v1_engine_proto_goTypes = []any{
 	(*ExecMessage)(nil),            // 63: yunhe.engine.v1.ExecMessage
 	(*ExecStarted)(nil),            // 64: yunhe.engine.v1.ExecStarted
 	(*ExecEvent)(nil),              // 65: yunhe.engine.v1.ExecEvent
-	nil,                            // 66: yunhe.engine.v1.Target.OptionsEntry
-	nil,                            // 67: yunhe.engine.v1.Manifest.OptionsEntry
-	nil,                            // 68: yunhe.engine.v1.Manifest.MissingEntry
-	nil,                            // 69: yunhe.engine.v1.Description.MissingEntry
-	nil,                            // 70: yunhe.engine.v1.Node.LabelsEntry
-	nil,                            // 71: yunhe.engine.v1.LaunchOrder.EnvsEntry
-	nil,                            // 72: yunhe.engine.v1.LaunchOrder.SecretsEntry
+	(*ForwardStart)(nil),           // 66: yunhe.engine.v1.ForwardStart
+	(*ForwardMessage)(nil),         // 67: yunhe.engine.v1.ForwardMessage
+	(*ForwardConnected)(nil),       // 68: yunhe.engine.v1.ForwardConnected
+	(*ForwardEvent)(nil),           // 69: yunhe.engine.v1.ForwardEvent
+	nil,                            // 70: yunhe.engine.v1.Target.OptionsEntry
+	nil,                            // 71: yunhe.engine.v1.Manifest.OptionsEntry
+	nil,                            // 72: yunhe.engine.v1.Manifest.MissingEntry
+	nil,                            // 73: yunhe.engine.v1.Description.MissingEntry
+	nil,                            // 74: yunhe.engine.v1.Node.LabelsEntry
+	nil,                            // 75: yunhe.engine.v1.LaunchOrder.EnvsEntry
+	nil,                            // 76: yunhe.engine.v1.LaunchOrder.SecretsEntry
 }
 var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
-	66, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
+	70, // 0: yunhe.engine.v1.Target.options:type_name -> yunhe.engine.v1.Target.OptionsEntry
 	6,  // 1: yunhe.engine.v1.Problem.fields:type_name -> yunhe.engine.v1.FieldProblem
 	10, // 2: yunhe.engine.v1.DescribePluginResponse.manifest:type_name -> yunhe.engine.v1.Manifest
-	67, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
-	68, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
+	71, // 3: yunhe.engine.v1.Manifest.options:type_name -> yunhe.engine.v1.Manifest.OptionsEntry
+	72, // 4: yunhe.engine.v1.Manifest.missing:type_name -> yunhe.engine.v1.Manifest.MissingEntry
 	11, // 5: yunhe.engine.v1.Manifest.limits:type_name -> yunhe.engine.v1.PluginLimits
 	12, // 6: yunhe.engine.v1.Manifest.fields:type_name -> yunhe.engine.v1.FieldMapping
 	4,  // 7: yunhe.engine.v1.OnboardRequest.target:type_name -> yunhe.engine.v1.Target
 	4,  // 8: yunhe.engine.v1.GetAccountRequest.target:type_name -> yunhe.engine.v1.Target
 	17, // 9: yunhe.engine.v1.Account.quotas:type_name -> yunhe.engine.v1.Quota
 	4,  // 10: yunhe.engine.v1.DescribeEngineRequest.target:type_name -> yunhe.engine.v1.Target
-	69, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
+	73, // 11: yunhe.engine.v1.Description.missing:type_name -> yunhe.engine.v1.Description.MissingEntry
 	0,  // 12: yunhe.engine.v1.Description.isolation:type_name -> yunhe.engine.v1.Isolation
 	20, // 13: yunhe.engine.v1.Description.guards:type_name -> yunhe.engine.v1.GuardReport
 	21, // 14: yunhe.engine.v1.ResourceVector.accelerators:type_name -> yunhe.engine.v1.Accelerators
@@ -5184,15 +5464,15 @@ var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
 	4,  // 21: yunhe.engine.v1.GetInventoryRequest.target:type_name -> yunhe.engine.v1.Target
 	22, // 22: yunhe.engine.v1.Node.total:type_name -> yunhe.engine.v1.ResourceVector
 	22, // 23: yunhe.engine.v1.Node.used:type_name -> yunhe.engine.v1.ResourceVector
-	70, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
+	74, // 24: yunhe.engine.v1.Node.labels:type_name -> yunhe.engine.v1.Node.LabelsEntry
 	30, // 25: yunhe.engine.v1.Node.system:type_name -> yunhe.engine.v1.NodeSystem
 	31, // 26: yunhe.engine.v1.Node.file_systems:type_name -> yunhe.engine.v1.FileSystem
 	32, // 27: yunhe.engine.v1.Node.throughput:type_name -> yunhe.engine.v1.Throughput
 	29, // 28: yunhe.engine.v1.Inventory.nodes:type_name -> yunhe.engine.v1.Node
 	22, // 29: yunhe.engine.v1.LaunchOrder.resources:type_name -> yunhe.engine.v1.ResourceVector
 	34, // 30: yunhe.engine.v1.LaunchOrder.steps:type_name -> yunhe.engine.v1.Step
-	71, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
-	72, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
+	75, // 31: yunhe.engine.v1.LaunchOrder.envs:type_name -> yunhe.engine.v1.LaunchOrder.EnvsEntry
+	76, // 32: yunhe.engine.v1.LaunchOrder.secrets:type_name -> yunhe.engine.v1.LaunchOrder.SecretsEntry
 	37, // 33: yunhe.engine.v1.LaunchOrder.confinement:type_name -> yunhe.engine.v1.Confinement
 	36, // 34: yunhe.engine.v1.LaunchOrder.python:type_name -> yunhe.engine.v1.PythonNeed
 	4,  // 35: yunhe.engine.v1.LaunchRequest.target:type_name -> yunhe.engine.v1.Target
@@ -5223,49 +5503,54 @@ var file_yunhe_engine_v1_engine_proto_depIdxs = []int32{
 	61, // 60: yunhe.engine.v1.ExecMessage.start:type_name -> yunhe.engine.v1.ExecStart
 	62, // 61: yunhe.engine.v1.ExecMessage.window:type_name -> yunhe.engine.v1.Window
 	64, // 62: yunhe.engine.v1.ExecEvent.started:type_name -> yunhe.engine.v1.ExecStarted
-	8,  // 63: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
-	13, // 64: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
-	15, // 65: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
-	18, // 66: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
-	23, // 67: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
-	28, // 68: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
-	38, // 69: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
-	39, // 70: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
-	40, // 71: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
-	41, // 72: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
-	45, // 73: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
-	48, // 74: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
-	50, // 75: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
-	51, // 76: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
-	52, // 77: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
-	53, // 78: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
-	56, // 79: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
-	58, // 80: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
-	63, // 81: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
-	9,  // 82: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
-	14, // 83: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
-	16, // 84: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
-	19, // 85: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
-	27, // 86: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
-	33, // 87: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
-	7,  // 88: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
-	7,  // 89: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
-	7,  // 90: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
-	44, // 91: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
-	46, // 92: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
-	49, // 93: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
-	7,  // 94: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
-	7,  // 95: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
-	7,  // 96: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
-	7,  // 97: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
-	57, // 98: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
-	59, // 99: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
-	65, // 100: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
-	82, // [82:101] is the sub-list for method output_type
-	63, // [63:82] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	4,  // 63: yunhe.engine.v1.ForwardStart.target:type_name -> yunhe.engine.v1.Target
+	66, // 64: yunhe.engine.v1.ForwardMessage.start:type_name -> yunhe.engine.v1.ForwardStart
+	68, // 65: yunhe.engine.v1.ForwardEvent.connected:type_name -> yunhe.engine.v1.ForwardConnected
+	8,  // 66: yunhe.engine.v1.Plugin.Describe:input_type -> yunhe.engine.v1.DescribePluginRequest
+	13, // 67: yunhe.engine.v1.Onboarding.Onboard:input_type -> yunhe.engine.v1.OnboardRequest
+	15, // 68: yunhe.engine.v1.Accounts.GetAccount:input_type -> yunhe.engine.v1.GetAccountRequest
+	18, // 69: yunhe.engine.v1.DataSource.Describe:input_type -> yunhe.engine.v1.DescribeEngineRequest
+	23, // 70: yunhe.engine.v1.DataSource.GetCatalogue:input_type -> yunhe.engine.v1.GetCatalogueRequest
+	28, // 71: yunhe.engine.v1.DataSource.GetInventory:input_type -> yunhe.engine.v1.GetInventoryRequest
+	38, // 72: yunhe.engine.v1.Resources.Launch:input_type -> yunhe.engine.v1.LaunchRequest
+	39, // 73: yunhe.engine.v1.Resources.Stop:input_type -> yunhe.engine.v1.StopRequest
+	40, // 74: yunhe.engine.v1.Resources.Release:input_type -> yunhe.engine.v1.ReleaseRequest
+	41, // 75: yunhe.engine.v1.Resources.Observe:input_type -> yunhe.engine.v1.ObserveRequest
+	45, // 76: yunhe.engine.v1.Resources.ReadLogs:input_type -> yunhe.engine.v1.ReadLogsRequest
+	48, // 77: yunhe.engine.v1.Resources.ReadUsage:input_type -> yunhe.engine.v1.ReadUsageRequest
+	50, // 78: yunhe.engine.v1.Resources.Resize:input_type -> yunhe.engine.v1.ResizeRequest
+	51, // 79: yunhe.engine.v1.Resources.Pin:input_type -> yunhe.engine.v1.PinRequest
+	52, // 80: yunhe.engine.v1.Resources.Pause:input_type -> yunhe.engine.v1.PauseRequest
+	53, // 81: yunhe.engine.v1.Resources.Resume:input_type -> yunhe.engine.v1.ResumeRequest
+	56, // 82: yunhe.engine.v1.Resources.PutArchive:input_type -> yunhe.engine.v1.PutArchiveRequest
+	58, // 83: yunhe.engine.v1.Resources.GetArchive:input_type -> yunhe.engine.v1.GetArchiveRequest
+	63, // 84: yunhe.engine.v1.Resources.Exec:input_type -> yunhe.engine.v1.ExecMessage
+	67, // 85: yunhe.engine.v1.Resources.Forward:input_type -> yunhe.engine.v1.ForwardMessage
+	9,  // 86: yunhe.engine.v1.Plugin.Describe:output_type -> yunhe.engine.v1.DescribePluginResponse
+	14, // 87: yunhe.engine.v1.Onboarding.Onboard:output_type -> yunhe.engine.v1.Check
+	16, // 88: yunhe.engine.v1.Accounts.GetAccount:output_type -> yunhe.engine.v1.Account
+	19, // 89: yunhe.engine.v1.DataSource.Describe:output_type -> yunhe.engine.v1.Description
+	27, // 90: yunhe.engine.v1.DataSource.GetCatalogue:output_type -> yunhe.engine.v1.Catalogue
+	33, // 91: yunhe.engine.v1.DataSource.GetInventory:output_type -> yunhe.engine.v1.Inventory
+	7,  // 92: yunhe.engine.v1.Resources.Launch:output_type -> yunhe.engine.v1.Done
+	7,  // 93: yunhe.engine.v1.Resources.Stop:output_type -> yunhe.engine.v1.Done
+	7,  // 94: yunhe.engine.v1.Resources.Release:output_type -> yunhe.engine.v1.Done
+	44, // 95: yunhe.engine.v1.Resources.Observe:output_type -> yunhe.engine.v1.Observation
+	46, // 96: yunhe.engine.v1.Resources.ReadLogs:output_type -> yunhe.engine.v1.LogChunk
+	49, // 97: yunhe.engine.v1.Resources.ReadUsage:output_type -> yunhe.engine.v1.UsageMinute
+	7,  // 98: yunhe.engine.v1.Resources.Resize:output_type -> yunhe.engine.v1.Done
+	7,  // 99: yunhe.engine.v1.Resources.Pin:output_type -> yunhe.engine.v1.Done
+	7,  // 100: yunhe.engine.v1.Resources.Pause:output_type -> yunhe.engine.v1.Done
+	7,  // 101: yunhe.engine.v1.Resources.Resume:output_type -> yunhe.engine.v1.Done
+	57, // 102: yunhe.engine.v1.Resources.PutArchive:output_type -> yunhe.engine.v1.PutArchiveResponse
+	59, // 103: yunhe.engine.v1.Resources.GetArchive:output_type -> yunhe.engine.v1.ArchivePiece
+	65, // 104: yunhe.engine.v1.Resources.Exec:output_type -> yunhe.engine.v1.ExecEvent
+	69, // 105: yunhe.engine.v1.Resources.Forward:output_type -> yunhe.engine.v1.ForwardEvent
+	86, // [86:106] is the sub-list for method output_type
+	66, // [66:86] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_engine_v1_engine_proto_init() }
@@ -5300,13 +5585,21 @@ func file_yunhe_engine_v1_engine_proto_init() {
 		(*ExecEvent_Output)(nil),
 		(*ExecEvent_ExitCode)(nil),
 	}
+	file_yunhe_engine_v1_engine_proto_msgTypes[63].OneofWrappers = []any{
+		(*ForwardMessage_Start)(nil),
+		(*ForwardMessage_Data)(nil),
+	}
+	file_yunhe_engine_v1_engine_proto_msgTypes[65].OneofWrappers = []any{
+		(*ForwardEvent_Connected)(nil),
+		(*ForwardEvent_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_engine_v1_engine_proto_rawDesc), len(file_yunhe_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   69,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

@@ -574,6 +574,7 @@ const (
 	Resources_PutArchive_FullMethodName = "/yunhe.engine.v1.Resources/PutArchive"
 	Resources_GetArchive_FullMethodName = "/yunhe.engine.v1.Resources/GetArchive"
 	Resources_Exec_FullMethodName       = "/yunhe.engine.v1.Resources/Exec"
+	Resources_Forward_FullMethodName    = "/yunhe.engine.v1.Resources/Forward"
 )
 
 // ResourcesClient is the client API for Resources service.
@@ -615,6 +616,10 @@ type ResourcesClient interface {
 	// Power "exec": runs a command beside a running allocation. The first request starts it and the first response says
 	// that it runs; the last response is its exit code. A caller that cancels the call ends the command.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecMessage, ExecEvent], error)
+	// Power "forward": connects to a port of the loopback device inside a running allocation. The first request says which
+	// and the first response that it is connected; then data goes both ways, and empty data says that a side has said all.
+	// The call ends when both have, or the caller cancels it. "conflict" means that nothing listens there.
+	Forward(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ForwardMessage, ForwardEvent], error)
 }
 
 type resourcesClient struct {
@@ -788,6 +793,19 @@ func (c *resourcesClient) Exec(ctx context.Context, opts ...grpc.CallOption) (gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Resources_ExecClient = grpc.BidiStreamingClient[ExecMessage, ExecEvent]
 
+func (c *resourcesClient) Forward(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ForwardMessage, ForwardEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Resources_ServiceDesc.Streams[5], Resources_Forward_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ForwardMessage, ForwardEvent]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Resources_ForwardClient = grpc.BidiStreamingClient[ForwardMessage, ForwardEvent]
+
 // ResourcesServer is the server API for Resources service.
 // All implementations must embed UnimplementedResourcesServer
 // for forward compatibility.
@@ -827,6 +845,10 @@ type ResourcesServer interface {
 	// Power "exec": runs a command beside a running allocation. The first request starts it and the first response says
 	// that it runs; the last response is its exit code. A caller that cancels the call ends the command.
 	Exec(grpc.BidiStreamingServer[ExecMessage, ExecEvent]) error
+	// Power "forward": connects to a port of the loopback device inside a running allocation. The first request says which
+	// and the first response that it is connected; then data goes both ways, and empty data says that a side has said all.
+	// The call ends when both have, or the caller cancels it. "conflict" means that nothing listens there.
+	Forward(grpc.BidiStreamingServer[ForwardMessage, ForwardEvent]) error
 	mustEmbedUnimplementedResourcesServer()
 }
 
@@ -875,6 +897,9 @@ func (UnimplementedResourcesServer) GetArchive(*GetArchiveRequest, grpc.ServerSt
 }
 func (UnimplementedResourcesServer) Exec(grpc.BidiStreamingServer[ExecMessage, ExecEvent]) error {
 	return status.Error(codes.Unimplemented, "method Exec not implemented")
+}
+func (UnimplementedResourcesServer) Forward(grpc.BidiStreamingServer[ForwardMessage, ForwardEvent]) error {
+	return status.Error(codes.Unimplemented, "method Forward not implemented")
 }
 func (UnimplementedResourcesServer) mustEmbedUnimplementedResourcesServer() {}
 func (UnimplementedResourcesServer) testEmbeddedByValue()                   {}
@@ -1088,6 +1113,13 @@ func _Resources_Exec_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Resources_ExecServer = grpc.BidiStreamingServer[ExecMessage, ExecEvent]
 
+func _Resources_Forward_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ResourcesServer).Forward(&grpc.GenericServerStream[ForwardMessage, ForwardEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Resources_ForwardServer = grpc.BidiStreamingServer[ForwardMessage, ForwardEvent]
+
 // Resources_ServiceDesc is the grpc.ServiceDesc for Resources service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1153,6 +1185,12 @@ var Resources_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Exec",
 			Handler:       _Resources_Exec_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Forward",
+			Handler:       _Resources_Forward_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

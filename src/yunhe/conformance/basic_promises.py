@@ -20,6 +20,7 @@ from yunhe.infrastructure.contract.engine import (
     Engine,
     SupportsExec,
     SupportsFiles,
+    SupportsForward,
     SupportsPause,
     SupportsPin,
     SupportsResize,
@@ -52,6 +53,7 @@ PROTOCOLS: dict[Power, type] = {
     Power.PAUSE: SupportsPause,
     Power.FILES: SupportsFiles,
     Power.EXEC: SupportsExec,
+    Power.FORWARD: SupportsForward,
 }
 
 
@@ -65,6 +67,8 @@ class BasicPromises:
     """A pause in a script that this engine can tell from none."""
     usage_within_s = 75.0
     """How long after its end an allocation's last minute may take to be handed out."""
+    half_closes = True
+    """Whether, on a connection into an allocation, one side can say that it has said all while the other goes on."""
     project_id = ProjectId("conformance")
     resources = Resources(cpu_millis=500, memory_mib=64)
     image = ""

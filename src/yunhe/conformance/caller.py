@@ -13,6 +13,7 @@ from yunhe.infrastructure.contract.engine import (
     Engine,
     SupportsExec,
     SupportsFiles,
+    SupportsForward,
     SupportsPause,
     SupportsPin,
     SupportsResize,
@@ -196,6 +197,9 @@ async def use_power(engine: Engine, power: Power, allocation_id: AllocationId) -
         case Power.EXEC if isinstance(engine, SupportsExec):
             async with engine.exec(allocation_id, ExecRequest(argv=("true",))) as session:
                 await session.wait()
+        case Power.FORWARD if isinstance(engine, SupportsForward):
+            async with engine.forward(allocation_id, 1):
+                pass
         case _:
             raise AssertionError(f"{engine} has no {power}")
 

@@ -1,5 +1,7 @@
 """What an engine keeps that declares a power; a power that is not declared is skipped with the engine's reason."""
 
+import random
+
 import anyio
 import msgspec
 import pytest
@@ -8,15 +10,35 @@ from yunhe.conformance.basic_promises import BasicPromises
 from yunhe.conformance.caller import EngineCaller, archive_of, chunks_of, fetch, standing, use_power
 from yunhe.infrastructure.contract.engine import (
     Engine,
+    ForwardSession,
     SupportsExec,
     SupportsFiles,
+    SupportsForward,
     SupportsPause,
     SupportsPin,
     SupportsResize,
 )
-from yunhe.infrastructure.contract.model import Ending, ExecRequest, Phase, Power
-from yunhe.kernel.errors import FencedError, InvalidInputError, NotFoundError, YunheError
+from yunhe.infrastructure.contract.model import Ending, ExecRequest, LaunchOrder, Phase, Power
+from yunhe.kernel.errors import ConflictError, FencedError, InvalidInputError, NotFoundError, YunheError
+from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
+
+LISTENS = """
+cat > listens.py <<'END'
+import socketserver, sys
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(self.rfile.readline().upper())
+        self.wfile.flush()
+        self.wfile.write(b"%d more" % len(self.rfile.read()))
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+server = socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[1])), Answer)
+print("ready", flush=True)
+server.serve_forever()
+END
+command -v python3 > /dev/null || { echo "no python3"; sleep 60; }
+exec python3 listens.py """
+"""A program that answers a line, and then tells how much came until the other side had said all."""
 
 
 @pytest.mark.anyio
@@ -192,6 +214,57 @@ class PowerPromises(BasicPromises):
             async with engine.exec(order.allocation_id, ExecRequest(argv=("true",))) as session:
                 await session.wait()
 
+    # Connections into it
+
+    async def test_a_program_inside_it_is_reached_by_many_at_once(self, caller: EngineCaller) -> None:
+        engine, order, port = await self._listening(caller)
+        with anyio.fail_after(self.patience_s):
+            async with (
+                engine.forward(order.allocation_id, port) as one,
+                engine.forward(order.allocation_id, port) as other,
+            ):
+                await one.send(b"to one")
+                await other.send(b"to other\n")
+                assert await heard(other, 9) == b"TO OTHER\n"
+                await one.send(b" alone\n")
+                assert await heard(one, 13) == b"TO ONE ALONE\n"
+
+    async def test_a_side_that_has_said_all_still_hears_the_other(self, caller: EngineCaller) -> None:
+        if not self.half_closes:
+            pytest.skip("the engine cannot say that one side has said all")
+        engine, order, port = await self._listening(caller)
+        with anyio.fail_after(self.patience_s):
+            async with engine.forward(order.allocation_id, port) as session:
+                await session.send(b"line\n")
+                for _ in range(40):
+                    await session.send(bytes(50_000))
+                await session.send(b"")
+                assert await heard(session, -1) == b"LINE\n2000000 more"
+
+    async def test_where_nobody_listens_is_a_conflict_and_harms_nothing(self, caller: EngineCaller) -> None:
+        engine, order, port = await self._listening(caller)
+        with pytest.raises(ConflictError):
+            await _ask(engine, order.allocation_id, port + 1, self.patience_s)
+        assert await _ask(engine, order.allocation_id, port, self.patience_s) == b"HELLO\n"
+
+    async def test_nothing_is_reached_in_what_has_ended(self, caller: EngineCaller) -> None:
+        await self._need(caller.engine, Power.FORWARD)
+        order = await caller.run("true")
+        await caller.ended(order.allocation_id)
+        with pytest.raises(YunheError):
+            await use_power(caller.engine, Power.FORWARD, order.allocation_id)
+
+    async def _listening(self, caller: EngineCaller) -> tuple[SupportsForward, LaunchOrder, int]:
+        """Return an allocation with a program that listens, and its port."""
+        await self._need(caller.engine, Power.FORWARD)
+        assert isinstance(caller.engine, SupportsForward)
+        port = random.randrange(20_000, 30_000)  # noqa: S311 - where tasks share a network, another each time
+        order = await caller.run(f"{LISTENS}{port}")
+        await caller.until(order.allocation_id, lambda seen: seen.log_bytes > 0)
+        if b"no python3" in await caller.log(order.allocation_id):
+            pytest.skip("there is no python3 to listen with")
+        return caller.engine, order, port
+
     # Live changes
 
     async def test_new_limits_are_seen_and_the_work_goes_on(self, caller: EngineCaller) -> None:
@@ -265,3 +338,18 @@ class PowerPromises(BasicPromises):
         await self._need(caller.engine, Power.EXEC)
         assert isinstance(caller.engine, SupportsExec)
         return caller.engine
+
+
+async def heard(session: ForwardSession, size: int) -> bytes:
+    """Return *size* bytes that come, or all of them where it is less than none."""
+    data = b""
+    while len(data) != size and (piece := await session.receive()):
+        data += piece
+    return data
+
+
+async def _ask(engine: SupportsForward, allocation_id: AllocationId, port: int, within_s: float) -> bytes:
+    with anyio.fail_after(within_s):
+        async with engine.forward(allocation_id, port) as session:
+            await session.send(b"hello\n")
+            return await heard(session, 6)

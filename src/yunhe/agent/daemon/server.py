@@ -12,6 +12,7 @@ import traceback
 from typing import Any, Awaitable, Callable, Protocol
 
 from yunhe.agent import AGENT_VERSION, OLDEST_PROTOCOL, PROTOCOL
+from yunhe.agent.daemon.forwards import connect_inside
 from yunhe.agent.daemon.sessions import run_command
 from yunhe.agent.daemon.tasks import TaskSet
 from yunhe.agent.daemon.upgrade import receive_agent
@@ -28,7 +29,7 @@ from yunhe.agent.runs.register import LIVE, PREPARING
 from yunhe.agent.runs.watch import RunWatch
 from yunhe.agent.runtimes.wrapper import clock_ms
 
-MAX_CALLS = 256
+MAX_CALLS = 384
 """Requests one connection may have under way."""
 FOLLOW_EVERY_S = 0.04
 OBSERVED_PER_PART = 200
@@ -66,6 +67,7 @@ class AgentServer:
             "put_archive": files.put,
             "get_archive": files.get,
             "exec": lambda call: run_command(node, call),
+            "forward": lambda call: connect_inside(node, call),
             "launch": self._launch,
             "upgrade": self._upgrade,
             **{name: self._commander(getattr(node, name)) for name in commands},

@@ -21,6 +21,7 @@ from yunhe.agent.files.archives import pack_job, unpack_job
 from yunhe.agent.files.removal import clean_job
 from yunhe.agent.files.scratch import spare_job
 from yunhe.agent.runtimes.commands import command_job
+from yunhe.agent.runtimes.connections import connect_job
 from yunhe.agent.runtimes.wrapper import Wrapper
 
 _LENGTH = struct.Struct(">I")
@@ -40,6 +41,7 @@ def _task_job(order: dict[str, Any], _handles: list[int]) -> None:
 JOBS: dict[str, Job] = {
     "task": _task_job,
     "command": command_job,
+    "connect": connect_job,
     "unpack": unpack_job,
     "pack": pack_job,
     "clean": clean_job,

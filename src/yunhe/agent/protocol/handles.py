@@ -42,6 +42,11 @@ async def read_all(handle: int) -> bytes:
         data += piece
 
 
+async def wait_readable(handle: int) -> None:
+    """Wait until there is something to read, or its end."""
+    await _ready(handle, writing=False)
+
+
 async def _ready(handle: int, *, writing: bool) -> None:
     loop = asyncio.get_event_loop()
     ready: asyncio.Future[None] = loop.create_future()

@@ -192,6 +192,7 @@ SHAPES: dict[str, Check] = {
         {"allocation_id": NAME, "argv": many(text(), 1000, fewest=1)},
         {"tty": flag, "rows": integer(1, 10_000), "columns": integer(1, 10_000)},
     ),
+    "forward": record({"allocation_id": NAME, "port": integer(1, 65_535)}),
     "upgrade": record({"digest": text(r"[0-9a-f]{64}"), "size_bytes": integer(1, 2**26)}),
 }
 

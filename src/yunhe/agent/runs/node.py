@@ -31,7 +31,10 @@ from yunhe.agent.runtimes.interface import HostOptions
 from yunhe.agent.runtimes.table import Runtimes
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START, clock_ms
 
-POWERS = ("resize", "pin", "pause", "files", "exec", "images", "gang", "services", "checkpoint", "volumes")
+POWERS = (
+    *("resize", "pin", "pause", "files", "exec", "forward"),
+    *("images", "gang", "services", "checkpoint", "volumes"),
+)
 NEVER = {
     "gang": "One host is one node: there is nothing to begin together.",
     "services": "This agent does not restart or balance what it runs.",

@@ -9,6 +9,7 @@ from yunhe.control.pools.model import (
     ExecRequest,
     ExecSession,
     FactChanges,
+    ForwardSession,
     LaunchOrder,
     LogChunk,
     Mount,
@@ -110,4 +111,10 @@ class Pools(Protocol):
         self, pool_id: PoolId, allocation_id: AllocationId, request: ExecRequest
     ) -> AbstractAsyncContextManager[ExecSession]:
         """Run a command beside a running allocation."""
+        ...
+
+    def forward(
+        self, pool_id: PoolId, allocation_id: AllocationId, port: int
+    ) -> AbstractAsyncContextManager[ForwardSession]:
+        """Connect to a port inside a running allocation."""
         ...

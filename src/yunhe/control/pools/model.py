@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import msgspec
 
-from yunhe.infrastructure.contract.engine import ExecSession
+from yunhe.infrastructure.contract.engine import ExecSession, ForwardSession
 from yunhe.infrastructure.contract.kind import Check
 from yunhe.infrastructure.contract.model import (
     Account,
@@ -46,6 +46,7 @@ __all__ = [  # the words of the contract that the layer above speaks too
     "FactChanges",
     "FactList",
     "FactSource",
+    "ForwardSession",
     "KnownFact",
     "LaunchOrder",
     "LogChunk",

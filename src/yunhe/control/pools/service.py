@@ -15,6 +15,7 @@ from yunhe.control.pools.model import (
     ExecRequest,
     ExecSession,
     FactChanges,
+    ForwardSession,
     LaunchOrder,
     LogChunk,
     Mount,
@@ -32,6 +33,7 @@ from yunhe.infrastructure.contract.engine import (
     Engine,
     SupportsExec,
     SupportsFiles,
+    SupportsForward,
     SupportsManifests,
     SupportsResize,
 )
@@ -347,6 +349,18 @@ class PoolService:
         """Run a command beside a running allocation."""
         engine = _power(await self._engine(pool_id), SupportsExec, Power.EXEC)
         async with engine.exec(allocation_id, request) as session:
+            yield session
+
+    @asynccontextmanager
+    async def forward(
+        self, pool_id: PoolId, allocation_id: AllocationId, port: int
+    ) -> AsyncGenerator[ForwardSession]:
+        """Connect to a port inside a running allocation."""
+        engine = await self._engine(pool_id)
+        if not isinstance(engine, SupportsForward):
+            why = (await engine.describe()).missing.get(Power.FORWARD, "Its engine does not say why.")
+            raise UnsupportedError("This pool's engine cannot connect to ports of its jobs.", remedy=why)
+        async with engine.forward(allocation_id, port) as session:
             yield session
 
     async def _engine(self, pool_id: PoolId) -> Engine:

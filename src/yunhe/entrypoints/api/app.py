@@ -16,6 +16,7 @@ from yunhe.entrypoints.api.routes import (
     accounts,
     costs,
     job_exec,
+    job_forward,
     job_streams,
     jobs,
     metrics,
@@ -37,7 +38,7 @@ def create_app(of: Platform) -> Litestar:
         routes += [
             document.router,
             _version_1(of.settings.upload_limit_bytes),
-            Router("/v1", route_handlers=[job_exec.router, plugins.instances]),
+            Router("/v1", route_handlers=[job_exec.router, job_forward.router, plugins.instances]),
         ]
     app = Litestar(
         route_handlers=routes,

@@ -33,6 +33,8 @@ COMMANDS: dict[str, Command] = {
     "ps": Command("jobs.ps", "List jobs", JOBS),
     "logs": Command("jobs.logs", "Show a job's output; -f follows it", JOBS),
     "exec": Command("jobs.exec", "Run a command beside a running job; -it for a shell", JOBS),
+    "ssh": Command("jobs.ssh", "Open a shell in a running job, or run a command there", JOBS),
+    "forward": Command("jobs.forward", "Reach a job's ports from this machine: notebooks, dashboards", JOBS),
     "cp": Command("jobs.cp", "Fetch a job's outputs or files", JOBS),
     "stop": Command("jobs.stop", "Stop jobs", JOBS),
     "resize": Command("jobs.resize", "Change a running job's cores or memory in place", JOBS),

@@ -14,7 +14,7 @@ import msgspec
 from yunhe.control.plugins.model import AllowedFolder, Plugin
 from yunhe.control.pools.model import Check, ExecRequest, FactChanges, FactList, Pool, PoolSpec, UsageMinute
 from yunhe.entrypoints.client.connection import ApiConnection, query
-from yunhe.entrypoints.client.exec import ExecStream, open_exec
+from yunhe.entrypoints.client.exec import ExecStream, ForwardStream, open_exec, open_forward
 from yunhe.entrypoints.client.following import follow_changes, follow_logs, read_logs
 from yunhe.entrypoints.client.httpx_transport import HttpxTransport
 from yunhe.entrypoints.client.transport import Address, ApiCall, Transport
@@ -248,6 +248,10 @@ class AsyncClient:
     def exec(self, job_id: str, request: ExecRequest) -> AbstractAsyncContextManager[ExecStream]:
         """Run a command beside a running job; leaving the block ends it."""
         return open_exec(self._address, f"{_job(job_id)}/exec", request)
+
+    def forward(self, job_id: str, port: int) -> AbstractAsyncContextManager[ForwardStream]:
+        """Connect to a port inside a running job; leaving the block hangs up."""
+        return open_forward(self._address, f"{_job(job_id)}/forward/{port}")
 
     async def put_together(self, project: str, digests: bytes) -> Assembly:
         """Make an archive of chunks, named by their SHA-256 in order, or say which of them the project lacks."""

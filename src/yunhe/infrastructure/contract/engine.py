@@ -158,11 +158,37 @@ class SupportsExec(Protocol):
 
 
 @runtime_checkable
+class SupportsForward(Protocol):
+    """An engine with ``Power.FORWARD``."""
+
+    def forward(
+        self, allocation_id: AllocationId, port: int
+    ) -> AbstractAsyncContextManager["ForwardSession"]:
+        """Connect to *port* of the loopback device inside a running allocation; leaving the block hangs up.
+
+        ``ConflictError``: nothing listens there, or the allocation is not running.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsManifests(Protocol):
     """An engine whose orders can be written down for another deployer to carry out."""
 
     def manifests(self, order: LaunchOrder) -> tuple[dict[str, Any], ...]:
         """Return objects that, applied as they are, run *order*; refuse what cannot be written down."""
+        ...
+
+
+class ForwardSession(Protocol):
+    """A connection to a program inside an allocation; each side may have said all while the other goes on."""
+
+    async def send(self, data: bytes) -> None:
+        """Send to the program, once there is room; empty tells it that nothing more will come."""
+        ...
+
+    async def receive(self) -> bytes:
+        """Return some of what the program has sent; empty once it has said all. ``YunheError``: it was cut."""
         ...
 
 

@@ -159,11 +159,15 @@ def _identity_problems(manifest: Manifest) -> list[FieldProblem]:
     return problems
 
 
+_LATER = frozenset({Power.FORWARD})
+"""Powers that manifests written for the first release of this contract cannot speak of."""
+
+
 def _power_problems(manifest: Manifest) -> list[FieldProblem]:
     return [
         FieldProblem(f"missing.{power}", "is neither among powers nor said to be missing and why")
         for power in Power
-        if (power in manifest.powers) == (power in manifest.missing)
+        if (power in manifest.powers) == (power in manifest.missing) and power not in _LATER
     ]
 
 

@@ -20,6 +20,8 @@ class Power(StrEnum):
     PAUSE = "pause"
     FILES = "files"
     EXEC = "exec"
+    FORWARD = "forward"
+    """Connects to a port inside a running allocation."""
     IMAGES = "images"
     """Runs an allocation in a container of ``LaunchOrder.image``."""
     GANG = "gang"

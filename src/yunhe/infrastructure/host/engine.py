@@ -11,7 +11,7 @@ import msgspec
 
 from yunhe.agent import AGENT_VERSION
 from yunhe.agent.protocol.frames import CHUNK_BYTES
-from yunhe.infrastructure.contract.engine import ExecSession
+from yunhe.infrastructure.contract.engine import ExecSession, ForwardSession
 from yunhe.infrastructure.contract.model import (
     Account,
     Catalogue,
@@ -28,7 +28,7 @@ from yunhe.infrastructure.contract.model import (
     UsageMinute,
 )
 from yunhe.infrastructure.host.bridge import Opened, open_bridge
-from yunhe.infrastructure.host.exec_session import HostSession
+from yunhe.infrastructure.host.exec_session import HostConnection, HostSession
 from yunhe.infrastructure.host.link import AgentLink, Body, Exchange
 from yunhe.infrastructure.host.package import AgentFile, agent_file
 from yunhe.infrastructure.host.target import ALLOWABLE, HostTarget
@@ -305,6 +305,22 @@ class HostEngine:
         try:
             await exchange.begin()
             yield HostSession(exchange)
+        finally:
+            await exchange.leave()
+
+    def forward(self, allocation_id: AllocationId, port: int) -> AbstractAsyncContextManager[ForwardSession]:
+        """Connect to a port inside a running allocation; leaving the block hangs up."""
+        return self._forward(allocation_id, port)
+
+    @asynccontextmanager
+    async def _forward(self, allocation_id: AllocationId, port: int) -> AsyncGenerator[HostConnection, None]:
+        link = await self._link()
+        exchange = link.exchange("forward", {"allocation_id": allocation_id, "port": port})
+        try:
+            await exchange.begin()
+            connection = HostConnection(exchange)
+            await exchange.wait_for_room()
+            yield connection
         finally:
             await exchange.leave()
 

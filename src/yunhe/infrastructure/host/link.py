@@ -24,7 +24,7 @@ END_WITHIN_S = 2.0
 
 Body = dict[str, Any]
 
-REQUESTS, TRANSFERS, SESSIONS = 64, 48, 112
+REQUESTS, TRANSFERS, SESSIONS, FORWARDS = 64, 48, 112, 128
 """How many calls of each kind may be under way on one link; more wait for their turn here.
 
 Together they stay below the number at which an agent refuses (``MAX_CALLS``), with some to spare for calls that we have
@@ -64,6 +64,7 @@ class AgentLink:
         self._requests = anyio.Semaphore(REQUESTS)
         self._transfers = anyio.Semaphore(TRANSFERS)
         self._sessions = anyio.Semaphore(SESSIONS)
+        self._forwards = anyio.Semaphore(FORWARDS)
 
     @property
     def broken(self) -> bool:
@@ -120,12 +121,13 @@ class AgentLink:
 
     async def take_turn(self, verb: str, body: Body) -> anyio.Semaphore:
         """Wait until there is room for one more call of its kind; return what to release after it."""
+        if verb == "forward":
+            return await _turn_in_time(
+                self._forwards, f"{FORWARDS} connections into jobs are open on this host."
+            )
         if verb == "exec" or body.get("follow") or body.get("wait_s"):
-            with anyio.move_on_after(SESSION_WITHIN_S):
-                await self._sessions.acquire()
-                return self._sessions
-            raise PoolUnreachableError(
-                f"{SESSIONS} commands and followed logs are open on this host.", remedy="Close some of them."
+            return await _turn_in_time(
+                self._sessions, f"{SESSIONS} commands and followed logs are open on this host."
             )
         turn = self._transfers if verb in _TRANSFERS else self._requests
         await turn.acquire()
@@ -205,6 +207,13 @@ class AgentLink:
             slot.wake.set()
 
 
+async def _turn_in_time(turns: anyio.Semaphore, full: str) -> anyio.Semaphore:
+    with anyio.move_on_after(SESSION_WITHIN_S):
+        await turns.acquire()
+        return turns
+    raise PoolUnreachableError(full, remedy="Close some of them.")
+
+
 class Exchange:
     """One request and everything that belongs to it."""
 
@@ -214,6 +223,8 @@ class Exchange:
         self._verb = verb
         self._body = body
         self._used = 0
+        self.paced = False
+        """Whether room for more parts is granted as the caller says ``used``, instead of as they come."""
         self._answered = False
         self._turn: anyio.Semaphore | None = None
 
@@ -251,13 +262,18 @@ class Exchange:
             self._slot.credit += frame.header["credit"]
             return frame
         if "part" in frame.header:
-            self._used += 1
-            if self._used >= INITIAL_CREDIT // 2:
-                await self._link.send({"id": self._slot.number, "credit": self._used})
-                self._used = 0
+            if not self.paced:
+                await self.used()
         else:
             self._answered = True
         return frame
+
+    async def used(self) -> None:
+        """Count that a part needs no room any more."""
+        self._used += 1
+        if self._used >= INITIAL_CREDIT // 2:
+            await self._link.send({"id": self._slot.number, "credit": self._used})
+            self._used = 0
 
     @property
     def has_room(self) -> bool:

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.infrastructure.contract.archives import check_paths
-from yunhe.infrastructure.contract.engine import ExecSession
+from yunhe.infrastructure.contract.engine import ExecSession, ForwardSession
 from yunhe.infrastructure.contract.model import (
     Account,
     Catalogue,
@@ -34,6 +34,7 @@ from yunhe.infrastructure.contract.model import (
 from yunhe.infrastructure.kubernetes.api.answers import AlreadyThereError, decode
 from yunhe.infrastructure.kubernetes.api.client import Api
 from yunhe.infrastructure.kubernetes.api.exec_session import open_exec
+from yunhe.infrastructure.kubernetes.api.forward_session import open_forward
 from yunhe.infrastructure.kubernetes.api.informer import Informer, Pace
 from yunhe.infrastructure.kubernetes.api.kubeconfig import read_access
 from yunhe.infrastructure.kubernetes.api.shapes import Key, KubeNode, Neighbour, Pod, Record
@@ -399,6 +400,13 @@ class KubernetesEngine:
     ) -> AsyncGenerator[ExecSession, None]:
         record, _ = await self._running(allocation_id)
         async with open_exec(self.api, record.metadata.key, request) as session:
+            yield session
+
+    @asynccontextmanager
+    async def forward(self, allocation_id: AllocationId, port: int) -> AsyncGenerator[ForwardSession, None]:
+        """Connect to a port inside a running allocation; leaving the block hangs up."""
+        record, _ = await self._running(allocation_id)
+        async with open_forward(self.api, record.metadata.key, port) as session:
             yield session
 
     async def put_archive(self, upload: Upload, chunks: AsyncIterator[bytes]) -> None:

@@ -49,6 +49,7 @@ NEEDS = (
     Need("nodes", ("get", "list", "watch"), cluster_wide=True),
 )
 OPTIONAL = (
+    Need("pods", ("create", "get"), "portforward"),
     Need("resourcequotas", ("get", "list")),
     Need("nodes", ("get",), "proxy", cluster_wide=True),
 )

@@ -9,8 +9,10 @@ from google.protobuf.message import Message
 from yunhe.infrastructure.contract.engine import (
     Engine,
     ExecSession,
+    ForwardSession,
     SupportsExec,
     SupportsFiles,
+    SupportsForward,
     SupportsPause,
     SupportsPin,
     SupportsResize,
@@ -156,6 +158,30 @@ async def _pass_on(session: ExecSession, context: Any) -> None:
             await session.send(message.input)
 
 
+async def connect_inside(engine: Engine, first: pb.ForwardMessage, context: Any) -> None:
+    """Connect to a port inside an allocation."""
+    able = await _able(engine, SupportsForward, Power.FORWARD)
+    async with able.forward(AllocationId(first.start.allocation_id), first.start.port) as session:
+        await context.write(pb.ForwardEvent(connected=pb.ForwardConnected()))
+        heard_all = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_pass_in, session, context, heard_all)
+            while data := await session.receive():
+                for start in range(0, len(data), PIECE_BYTES):
+                    await context.write(pb.ForwardEvent(data=data[start : start + PIECE_BYTES]))
+            await context.write(pb.ForwardEvent(data=b""))
+            await heard_all.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def _pass_in(session: ForwardSession, context: Any, heard_all: anyio.Event) -> None:
+    while isinstance(message := await context.read(), pb.ForwardMessage):
+        await session.send(message.data)
+        if not message.data:
+            break
+    heard_all.set()
+
+
 async def _able(engine: Engine, protocol: type[P], power: Power) -> P:
     if isinstance(engine, protocol):
         return engine
@@ -186,4 +212,5 @@ STREAMS: dict[str, Callable[[Engine, Any], AsyncIterator[Message]]] = {
 CONVERSATIONS: dict[str, Callable[[Engine, Any, Any], Awaitable[None]]] = {
     "Resources/PutArchive": put_archive,
     "Resources/Exec": run_beside,
+    "Resources/Forward": connect_inside,
 }

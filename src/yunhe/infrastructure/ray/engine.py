@@ -66,6 +66,7 @@ MISSING = {
     Power.PIN: "Ray does not bind jobs to cores.",
     Power.PAUSE: "Ray cannot pause a job.",
     Power.EXEC: "Ray's Jobs API runs no command beside a job.",
+    Power.FORWARD: "Ray's Jobs API reaches no port of a job: use ssh -L PORT:NODE:PORT HEAD, with the node that yunhe ps names.",
     Power.IMAGES: "Ray's containers are chosen for the whole cluster, not for a job.",
     Power.GANG: "A Ray job has one entrypoint; a script may start Ray tasks on many nodes itself.",
     Power.SERVICES: "Ray Serve is driven by its own API, which this plugin does not use.",

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from yunhe.infrastructure.contract.engine import ExecSession
+from yunhe.infrastructure.contract.engine import ExecSession, ForwardSession
 from yunhe.infrastructure.contract.generated import engine_pb2 as pb
 from yunhe.infrastructure.contract.model import (
     Account,
@@ -20,7 +20,7 @@ from yunhe.infrastructure.contract.model import (
 )
 from yunhe.infrastructure.contract.wire import PIECE_BYTES, to_message, to_struct
 from yunhe.infrastructure.remote.calls import Calls
-from yunhe.infrastructure.remote.exec_session import RemoteSession
+from yunhe.infrastructure.remote.exec_session import RemoteConnection, RemoteSession
 from yunhe.kernel.errors import PoolUnreachableError
 from yunhe.kernel.ids import AllocationId
 from yunhe.kernel.resources import Resources
@@ -192,3 +192,15 @@ class RemoteEngine:
             session = RemoteSession(conversation)
             await session.started()
             yield session
+
+    @asynccontextmanager
+    async def forward(self, allocation_id: AllocationId, port: int) -> AsyncGenerator[ForwardSession, None]:
+        """Connect to a port inside a running allocation; leaving the block hangs up."""
+        start = pb.ForwardStart(target=self._target, allocation_id=allocation_id, port=port)
+        first = pb.ForwardMessage(start=start)
+        async with self._calls.converse(
+            "Resources/Forward", first, within_s=EXEC_WITHIN_S, waits=True
+        ) as conversation:
+            connection = RemoteConnection(conversation)
+            await connection.advance()
+            yield connection

@@ -1,4 +1,4 @@
-"""A command that runs beside an allocation, at the far end of a conversation."""
+"""A command beside an allocation, or a connection into it, at the far end of a conversation."""
 
 from yunhe.infrastructure.contract.generated import engine_pb2 as pb
 from yunhe.infrastructure.contract.sessions import StreamSession
@@ -43,3 +43,23 @@ class RemoteSession(StreamSession):
                 return event.exit_code
             case _:
                 return None
+
+
+class RemoteConnection(StreamSession):
+    """A connection to a port inside an allocation; its exit code stands for the end of what the program says."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__()
+        self._conversation = conversation
+
+    async def send(self, data: bytes) -> None:
+        """Send to the program; empty tells it that nothing more will come."""
+        for start in range(0, max(1, len(data)), PIECE_BYTES):
+            await self._conversation.tell(pb.ForwardMessage(data=data[start : start + PIECE_BYTES]))
+
+    async def hear(self) -> bytes | int | None:
+        """Return what the next message says."""
+        event = await self._conversation.hear()
+        if not isinstance(event, pb.ForwardEvent):
+            raise PoolUnreachableError("The connection into the job was cut.")
+        return None if event.WhichOneof("part") == "connected" else event.data or 0

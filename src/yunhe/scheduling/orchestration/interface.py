@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from yunhe.control.pools.model import ExecRequest, ExecSession
+from yunhe.control.pools.model import ExecRequest, ExecSession, ForwardSession
 from yunhe.kernel.ids import JobId, NodeId, PoolId, ProjectId
 from yunhe.kernel.quotas import QuotaName
 from yunhe.kernel.resources import Resources
@@ -128,4 +128,8 @@ class Orchestration(Protocol):
 
     def exec(self, job_id: JobId, request: ExecRequest) -> AbstractAsyncContextManager[ExecSession]:
         """Run a command beside a running job."""
+        ...
+
+    def forward(self, job_id: JobId, port: int) -> AbstractAsyncContextManager[ForwardSession]:
+        """Connect to a port inside a running job."""
         ...

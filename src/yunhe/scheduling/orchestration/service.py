@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from yunhe.control.pools.interface import Pools
-from yunhe.control.pools.model import ExecRequest, ExecSession, LaunchOrder, LogChunk
+from yunhe.control.pools.model import ExecRequest, ExecSession, ForwardSession, LaunchOrder, LogChunk
 from yunhe.kernel.clock import Clock
 from yunhe.kernel.errors import (
     ConflictError,
@@ -41,6 +41,7 @@ from yunhe.scheduling.decision.model import (
 from yunhe.scheduling.decision.nodes.answers import answers_of_nodes
 from yunhe.scheduling.decision.plans import JointPlan, ParetoPlan, PlannedPlace
 from yunhe.scheduling.decision.together import plan_together
+from yunhe.scheduling.orchestration.forwards import Forwards
 from yunhe.scheduling.orchestration.jobs import resizing, store, submission_store
 from yunhe.scheduling.orchestration.jobs.model import (
     Attempt,
@@ -98,6 +99,7 @@ class OrchestrationService:
         self._perception = perception
         self._pools = pools
         self._clock = clock
+        self._forwards = Forwards()
 
     async def submit(self, orders: tuple[JobOrder, ...], key: SubmissionKey | None = None) -> tuple[Job, ...]:
         """Accept every order, or none."""
@@ -400,6 +402,25 @@ class OrchestrationService:
         )
         async with self._pools.exec(attempt.pool_id, attempt.allocation_id, request) as session:
             yield session
+
+    @asynccontextmanager
+    async def forward(self, job_id: JobId, port: int) -> AsyncGenerator[ForwardSession]:
+        """Connect to a port inside a running job."""
+        job, attempt = await self._running(job_id)
+        with self._forwards.opened(job_id):
+            with self._forwards.news(job_id, port, self._clock()) as news:
+                if news:
+                    await audit.change(
+                        self._database,
+                        audit.nothing,
+                        self._clock(),
+                        "job forward",
+                        job_id,
+                        project_id=job.project_id,
+                        detail=f"port {port}",
+                    )
+            async with self._pools.forward(attempt.pool_id, attempt.allocation_id, port) as session:
+                yield session
 
     async def _running(self, job_id: JobId) -> tuple[Job, Attempt]:
         job = await self.job(job_id)

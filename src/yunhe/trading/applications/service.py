@@ -282,6 +282,7 @@ class ApplicationService:
             separate_stderr=task.separate_stderr,
             python=_python_need(task),
             confinement=confinement(task),
+            ports=task.ports,
         )
 
     async def _mounts(self, submission: Submission) -> tuple[Mount, ...]:

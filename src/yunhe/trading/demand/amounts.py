@@ -16,6 +16,8 @@ LONGEST_S = 366 * 86400.0
 LONGEST_GRACE_S = 86400.0
 MOST_LOG_MIB = 16 * 1024
 LEAST_CPU_MILLIS = 10  # the smallest share the kernel's scheduler can hold a group to
+LAST_PORT = 65_535
+_PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(?:bps|bit/s))?", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?"
@@ -72,6 +74,16 @@ def duration_s(value: str | float) -> float:
     if not 0 < seconds <= LONGEST_S:
         raise ValueError("must be more than 0 and at most 366 days")
     return seconds
+
+
+def ports(value: object) -> range:
+    """Return the ports of ``8080`` or ``8080-8090``."""
+    said = f"{value}" if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    found = _PORTS.fullmatch(said)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 0 < first <= last <= LAST_PORT:
+        raise ValueError(f"must be a port from 1 to {LAST_PORT}, or a range such as 8080-8090")
+    return range(first, last + 1)
 
 
 def grace_s(value: str | float) -> float:

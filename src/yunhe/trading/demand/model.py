@@ -115,6 +115,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """How much room its output has on the pool until the platform has fetched it."""
     separate_stderr: bool = False
     """Tell standard output and standard error apart in the log."""
+    ports: tuple[int, ...] = ()
+    """On which its programs listen, for ``yunhe forward``."""
     near: str | None = None
     """A place: ``cn-north``, ``cn-north@39.9,116.4`` or ``@39.9,116.4``."""
     level: Level | None = None

@@ -45,6 +45,7 @@ IMAGE = re.compile(r"[A-Za-z0-9](?!.*//)[A-Za-z0-9./:@_-]{0,999}")
 SCRIPT_LIMIT_BYTES = 256 * 1024
 ENV_VALUE_LIMIT_BYTES = 128 * 1024
 MOST_RETRIES = 100
+MOST_PORTS = 1024
 MOST_PRIORITY = 1000
 LONGEST_REASON = 500
 
@@ -259,6 +260,25 @@ def _log_limit(reader: Reader, field: str, value: object) -> str | float | None:
     return reader.amount(field, value, amounts.log_limit_bytes)
 
 
+def _ports(reader: Reader, field: str, value: object) -> tuple[int, ...]:
+    entries = cast("list[object]", value) if isinstance(value, list) else [value]
+    found: list[int] = []
+    for index, entry in enumerate(entries):
+        path = f"{field}[{index}]" if isinstance(value, list) else field
+        try:
+            more = amounts.ports(entry)
+        except ValueError as error:
+            reader.note(path, str(error), entry)
+            continue
+        if set(more) & set(found):
+            reader.note(path, "names a port twice; keep one", entry)
+        if len(found) + len(more) > MOST_PORTS:
+            reader.note(path, f"makes more than {MOST_PORTS} ports; name those that people connect to", entry)
+            break
+        found += more
+    return tuple(found)
+
+
 def _near(reader: Reader, field: str, value: object) -> str | None:
     place = reader.text(field, value)
     try:
@@ -319,6 +339,7 @@ _TASK_READERS: Readers = {
     "grace": _grace,
     "log_limit": _log_limit,
     "separate_stderr": _flag,
+    "ports": _ports,
     "near": _near,
     "level": _level,
     "tier": _tier,

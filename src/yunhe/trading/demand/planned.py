@@ -34,7 +34,7 @@ RESOURCE_FIELDS: dict[str, UnsupportedField] = {
     "region": UnsupportedField("say where with infra: '*/REGION', or keep it in regions with residency"),
     "zone": UnsupportedField("say where with infra: '*/*/ZONE', or ask for a label with where: zone=b"),
     "instance_type": UnsupportedField("ask for a label with where: instance_type=NAME"),
-    "ports": UnsupportedField("reach a running job with yunhe exec"),
+    "ports": UnsupportedField("name them in the task's ports"),
     "disk_tier": UnsupportedField("leave it out"),
     "network_tier": UnsupportedField("leave it out"),
     "local_disk": UnsupportedField("ask for disk_size"),

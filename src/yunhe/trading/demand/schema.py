@@ -8,7 +8,7 @@ from yunhe.kernel.confinement import NETWORKS, RUNTIMES
 from yunhe.kernel.money import Tier
 from yunhe.kernel.places import Level
 from yunhe.scheduling.decision.model import Policy
-from yunhe.trading.demand import parse
+from yunhe.trading.demand import amounts, parse
 from yunhe.trading.demand.model import SCORE_TERMS
 from yunhe.trading.demand.part_fields import MOST_COMPONENTS, MOST_LINKS, MOST_MEMBERS, OBJECTIVE_PARTS
 from yunhe.trading.demand.placement_fields import PLACEMENT_FIELDS
@@ -18,6 +18,12 @@ from yunhe.trading.demand.reader import MOST_ENTRIES, NAME, Schema
 from yunhe.trading.demand.resource_fields import INFRA, MOST_ALTERNATIVES
 
 _AMOUNT: Schema = {"type": ["string", "number"]}
+_PORT: Schema = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": amounts.LAST_PORT},
+        {"type": "string", "pattern": r"^\d{1,5}(-\d{1,5})?$"},
+    ]
+}
 _INNER = r"^(?!/)(?!\.\.(/|$)).+$"
 
 _PLAIN_RESOURCES: dict[str, Schema] = {
@@ -252,6 +258,11 @@ _FIELDS: dict[str, Schema] = {
         "type": "boolean",
         "description": "Tell standard output and standard error apart, for `yunhe logs --stream`, where the engine can. The two are then in the order of their arrival, within some milliseconds.",
         "examples": [True],
+    },
+    "ports": {
+        "anyOf": [_PORT, {"type": "array", "items": _PORT, "maxItems": parse.MOST_PORTS}],
+        "description": "On which its programs listen: a port, a range such as `8080-8090`, or a list. `yunhe forward JOB` connects to them; nothing is opened to anybody else.",
+        "examples": [8888, [8888, "6006-6007"]],
     },
     "near": {
         "type": "string",

@@ -90,6 +90,10 @@ class WebsocketChannels:
 
     async def end(self, status: dict[str, Any]) -> None:
         await self.send(ERROR, json.dumps(status).encode())
+        await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """Say goodbye."""
         self._protocol.send_close(1000)
         await self._flush()
         with anyio.move_on_after(

@@ -13,6 +13,7 @@ from anyio.streams.stapled import StapledByteStream
 from anyio.streams.tls import TLSListener, TLSStream
 
 from engines.kubernetes.kubelet.exec import ExecQuery, SpdyChannels, WebsocketChannels, execute
+from engines.kubernetes.kubelet.forward import forward
 from engines.kubernetes.kubelet.logs import log_query, read_log
 from engines.kubernetes.kubelet.node import Node
 from engines.kubernetes.kubelet.statuses import Container
@@ -81,6 +82,8 @@ class Server:
                     await self._logs(line, self._container(namespace, pod, container), query)
                 case ["exec", namespace, pod, *_, container]:
                     await self._exec(line, head, self._container(namespace, pod, container), query)
+                case ["portForward", namespace, pod, *_]:
+                    await self._forward(line, head, namespace, pod, int(query["port"][0]))
                 case _:
                     await _say(line, "text/plain", _one(b"no such path"), HTTPStatus.NOT_FOUND)
         except RefusedError as refusal:
@@ -117,6 +120,15 @@ class Server:
             channels = SpdyChannels(line, expected=1 + sum(has.values()))
             await channels.open()
         await execute(container.run, wanted, channels)
+
+    async def _forward(
+        self, line: StapledByteStream, head: bytes, namespace: str, pod: str, port: int
+    ) -> None:
+        if self._node.find(namespace, pod) is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"pod {namespace}/{pod} not found")
+        channels = WebsocketChannels(line)
+        await channels.open(head)
+        await forward(port, channels)
 
 
 async def _say(

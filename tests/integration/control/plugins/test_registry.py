@@ -72,7 +72,7 @@ def test_a_plugin_started_at_run_time_is_listed_and_usable_within_ten_seconds(
         shown = client.plugin("newcomer")
         assert (shown.version, shown.vendor, shown.state) == ("1.2", "Yunhe", PluginState.ACTIVE)
         assert "resize" in shown.powers
-        assert set(shown.missing) == {"images", "gang", "services", "checkpoint", "volumes"}
+        assert set(shown.missing) == {"forward", "images", "gang", "services", "checkpoint", "volumes"}
         assert shown.pools == ("new-pool",)
         assert [one.state for one in shown.instances] == [InstanceState.ACTIVE]
         assert served.key not in repr(client.plugins())

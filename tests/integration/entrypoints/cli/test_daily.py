@@ -56,11 +56,12 @@ def test_a_skypilot_file_is_planned_with_the_effect_of_every_field(shell: Shell,
     effects = {one["field"]: one["effect"] for one in told[0]["fields"]}
     assert effects["resources.infra"] == "honoured"
     assert effects["resources.disk_tier"] == "meaning"
-    assert effects["resources.ports"] == "planned only"
+    assert effects["resources.ports"] == "meaning"
+    assert effects["envs.BUCKET"] == "planned only"
     refused = shell.inside("run", "-y", path)
     assert refused.returncode == 1
     assert "nothing was submitted" in refused.stderr
-    assert refused.stderr.count("resources.ports:") == 1
+    assert refused.stderr.count("envs.BUCKET:") == 1
     elsewhere = shell.inside("plan", "--infra", "aws", path)
     assert elsewhere.returncode == NOTHING_FITS
     assert "allow any infra" in elsewhere.stdout

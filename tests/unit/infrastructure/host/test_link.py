@@ -12,7 +12,7 @@ from anyio.abc import Process
 from yunhe.agent.daemon.server import MAX_CALLS
 from yunhe.agent.protocol.frames import Decoder, encode
 from yunhe.infrastructure.host import link as links
-from yunhe.infrastructure.host.link import REQUESTS, SESSIONS, TRANSFERS, AgentLink, Body
+from yunhe.infrastructure.host.link import FORWARDS, REQUESTS, SESSIONS, TRANSFERS, AgentLink, Body
 from yunhe.kernel.errors import PoolUnreachableError
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def read(link: AgentLink, verb: str, body: Body) -> None:
 
 
 def test_all_kinds_of_calls_together_stay_below_the_limit_of_an_agent() -> None:
-    assert REQUESTS + TRANSFERS + SESSIONS < MAX_CALLS
+    assert REQUESTS + TRANSFERS + SESSIONS + FORWARDS < MAX_CALLS
 
 
 async def test_what_is_too_much_waits_and_holds_up_no_command() -> None:

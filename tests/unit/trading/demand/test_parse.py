@@ -242,3 +242,35 @@ def test_a_task_from_the_wire_is_judged_like_a_file() -> None:
 
 def test_the_terms_that_can_be_weighed_are_those_decisions_use() -> None:
     assert set(SCORE_TERMS) == set(TERMS)
+
+
+@pytest.mark.parametrize(
+    ("said", "ports"),
+    [
+        (8888, (8888,)),
+        ("8888", (8888,)),
+        ([8888, "6006-6008"], (8888, 6006, 6007, 6008)),
+        ([], ()),
+        ("1-1024", tuple(range(1, 1025))),
+    ],
+)
+def test_ports_are_numbers_ranges_and_lists_of_them(said: object, ports: tuple[int, ...]) -> None:
+    assert parse_task({"run": "true", "ports": said}).ports == ports
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "why"),
+    [
+        (0, "ports", "must be a port from 1 to 65535"),
+        (65_536, "ports", "must be a port from 1 to 65535"),
+        (True, "ports", "must be a port"),
+        (80.5, "ports", "must be a port"),
+        ("http", "ports", "a range such as 8080-8090"),
+        ("8090-8080", "ports", "a range such as 8080-8090"),
+        ([80, {"a": 1}], "ports[1]", "must be a port"),
+        ([8080, "8079-8081"], "ports[1]", "names a port twice"),
+        ("1-1025", "ports", "makes more than 1024 ports"),
+    ],
+)
+def test_what_is_no_port_is_refused_where_it_stands(said: object, field: str, why: str) -> None:
+    assert why in problems_of({"run": "true", "ports": said})[field]

@@ -183,3 +183,19 @@ def test_a_count_of_accelerators_needs_a_kind(tmp_path: Path) -> None:
     assert [str(problem) for problem in refused.value.fields] == [
         "--gpus: says how many and not of which kind, and the file names no one kind (got 1); did you mean 'A100:1'?"
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "ports", "case"),
+    [
+        (8080, (8080,), "resources.ports"),
+        ("8080-8082", (8080, 8081, 8082), "resources.ports"),
+        ([8888, "8080", "8080-8081"], (8080, 8081, 8888), "resources.ports"),
+        ("30000-32767", (), "resources.ports.many"),
+    ],
+)
+def test_ports_are_those_that_forward_connects_to(said: object, ports: tuple[int, ...], case: str) -> None:
+    translation = translated({"run": "true", "resources": {"ports": said}})
+    assert parse_task(translation.document).ports == ports
+    assert CASES[case].effect is Effect.MEANING
+    assert CASES[case].says in [note.says for note in translation.notes if note.field == "resources.ports"]

@@ -50,7 +50,7 @@ async def run_beside(job_id: FromPath[str], socket: Socket) -> None:
         await socket.send_text(msgspec.json.encode({"exit": code}).decode())
         await socket.close()
     except Exception as error:  # noqa: BLE001 - told to the caller, and logged when nobody expected it
-        await _refuse(socket, _alone(error))
+        await refuse(socket, alone(error))
 
 
 async def _first_text(socket: Socket) -> bytes:
@@ -85,21 +85,22 @@ def _is_terminal(rows: int, columns: int) -> bool:
     return 0 < rows <= MOST_LINES and 0 < columns <= MOST_LINES
 
 
-def _alone(error: Exception) -> Exception:
+def alone(error: Exception) -> Exception:
     """Return the error that ended a group of tasks."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-async def _refuse(socket: Socket, error: Exception) -> None:
+async def refuse(socket: Socket, error: Exception) -> None:
+    """Tell a caller who is still there why the session has ended, and end it."""
     if isinstance(error, WebSocketDisconnect):
         return
     late = isinstance(error, TimeoutError)
     known = InvalidInputError("No request came in time.") if late else as_yunhe_error(error)
     request_id = request_id_of(socket.scope)
     if type(known) is YunheError:
-        logger.error("exec failed", exc_info=error)
+        logger.error("a session beside a job failed", exc_info=error)
     text = msgspec.json.encode({"problem": problem_of(known, request_id)}).decode()
     try:
         await socket.send_text(text)

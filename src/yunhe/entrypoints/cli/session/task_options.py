@@ -43,6 +43,9 @@ TASK_OPTIONS = (
     ),
     TaskOption("log_limit", _TEXT, "How much room its output has where it runs: 1GB; 64MB when not said."),
     TaskOption("separate_stderr", _FLAG, "Tell standard error apart in the log: yunhe logs --stream stderr."),
+    TaskOption(
+        "ports", _MANY, "On which it listens, for `yunhe forward`: 8888; may be repeated.", ("--port",)
+    ),
     TaskOption("duration", _TEXT, "How long it is expected to run at speed 1: 90m."),
     TaskOption("deadline", _TEXT, "When it must be done: 2h from now, or a time with its zone."),
     TaskOption("start_after", _TEXT, "When it may start: 30m from now, or a time with its zone."),

@@ -27,7 +27,7 @@ COST_PATIENCE_S = 5.0
 def follow(client: Client, job: Job, *, quiet: bool = False) -> Job:
     """Stream a job's output to standard output until it ends, and return it as it ended."""
     try:
-        _await_start(client, job)
+        await_start(client, job)
         for data in raw(client.logs(job.id, follow=True)):
             if not quiet:
                 sys.stdout.buffer.write(data)
@@ -53,9 +53,10 @@ def follow_all(client: Client, jobs: Sequence[Job]) -> list[Job]:
     return ended
 
 
-def _await_start(client: Client, job: Job) -> None:
-    """Show the states go by until there is output to show."""
+def await_start(client: Client, job: Job) -> Job:
+    """Show the states go by until there is output to show; return the job as it is then."""
     passed: list[str] = []
+    now = job
     with spinner(f"{job.id} {job.state}") as turning:
         for now in client.watch(job.id):
             if not passed or passed[-1] != now.state:
@@ -63,7 +64,8 @@ def _await_start(client: Client, job: Job) -> None:
             why = f"   {now.reason}" if now.reason and now.state is JobState.PENDING else ""
             turning.say(f"{job.id} {' → '.join(passed)}{why}   (Ctrl-C leaves it running)")
             if now.state in FINAL or now.state in {JobState.RUNNING, JobState.FINISHING}:
-                return
+                break
+    return now
 
 
 def give_up_after(client: Client, jobs: Sequence[Job], patience_s: float) -> None:

@@ -24,7 +24,7 @@ ELSEWHERE_CALLED = {
     "list": "ps",
     "ls": "ps",
     "queue": "ps",
-    "ssh": "exec",
+    "port-forward": "forward",
     "start": "up",
     "status": "ps",
     "submit": "run",

@@ -841,3 +841,33 @@ class ExecEvent(_message.Message):
     output: bytes
     exit_code: int
     def __init__(self, started: _Optional[_Union[ExecStarted, _Mapping]] = ..., output: _Optional[bytes] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
+class ForwardStart(_message.Message):
+    __slots__ = ("target", "allocation_id", "port")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    target: Target
+    allocation_id: str
+    port: int
+    def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., allocation_id: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class ForwardMessage(_message.Message):
+    __slots__ = ("start", "data")
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    start: ForwardStart
+    data: bytes
+    def __init__(self, start: _Optional[_Union[ForwardStart, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ForwardConnected(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ForwardEvent(_message.Message):
+    __slots__ = ("connected", "data")
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    connected: ForwardConnected
+    data: bytes
+    def __init__(self, connected: _Optional[_Union[ForwardConnected, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...

@@ -67,6 +67,13 @@ async def _connect(api: Api, key: Key, request: ExecRequest, container: str) -> 
     query += [("command", word) for word in request.argv]
     query += [("stdin", "true"), ("stdout", "true")]
     query.append(("tty", "true") if request.tty else ("stderr", "true"))
+    return await connect_to_pod(api, key, "exec", query, [V5, V4])
+
+
+async def connect_to_pod(
+    api: Api, key: Key, subresource: str, query: list[tuple[str, str]], protocols: list[Subprotocol]
+) -> ClientConnection:
+    """Return a websocket to a subresource of a pod."""
     token = await api.credentials.token()
     options: dict[str, Any] = {"proxy": api.access.proxy_url or None}
     if api.tls is not None:
@@ -74,8 +81,8 @@ async def _connect(api: Api, key: Key, request: ExecRequest, container: str) -> 
     if api.access.tls_server_name:
         options["server_hostname"] = api.access.tls_server_name
     return await connect(
-        f"{api.access.server.replace('http', 'ws', 1)}{path_of('pods', key, 'exec')}?{urlencode(query)}",
-        subprotocols=[V5, V4],
+        f"{api.access.server.replace('http', 'ws', 1)}{path_of('pods', key, subresource)}?{urlencode(query)}",
+        subprotocols=protocols,
         additional_headers={"authorization": f"Bearer {token}"} if token else {},
         max_size=None,
         compression=None,

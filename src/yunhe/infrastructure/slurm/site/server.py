@@ -44,6 +44,7 @@ POWERS = ("pause", "files", "exec")
 NEVER = {
     "resize": "Slurm changes only the time limit of a running job; its cores and memory stay as it began.",
     "pin": "Slurm chooses a job's cores and binds it to them itself.",
+    "forward": "Slurm has no way to a port of a job: use ssh -L PORT:NODE:PORT LOGIN-NODE, with the node that yunhe ps names.",
     "images": "This site runs scripts on its nodes; containers need a runtime that its owner sets up.",
     "gang": "Each allocation is one job on one node; several are not begun together.",
     "services": "Slurm runs jobs that end; it neither restarts nor balances services.",
@@ -92,6 +93,7 @@ class SlurmSite:
             "put_archive": files.put,
             "get_archive": files.get,
             "exec": beside.run,
+            "forward": self._never("forward"),
         }
 
     async def serve(self) -> None:

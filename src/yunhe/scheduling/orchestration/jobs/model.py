@@ -49,6 +49,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which Python environment its steps find."""
     confinement: Confinement | None = None
     """How far it is kept apart, where that is not as usual."""
+    ports: tuple[int, ...] = ()
+    """On which its programs listen, for whoever connects to them."""
 
 
 class SubmissionKey(msgspec.Struct, frozen=True):
@@ -111,6 +113,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     log_bytes: int = 0
     stop_requested: bool = False
     grace_s: float = 10.0
+    ports: tuple[int, ...] = ()
+    """On which its programs listen: what ``yunhe forward`` connects to when no port is named."""
     stop_by: float | None = None
     """When it will be forced to end: it was stopped, or its timeout and grace will be over. Until ``grace_s`` before that
     nobody has asked it to end."""

@@ -168,6 +168,7 @@ def _new_job(order: JobOrder, now: float) -> Job:
         demand=order.demand,
         retries=order.retries,
         grace_s=order.grace_s,
+        ports=order.ports,
     )
 
 
@@ -495,6 +496,7 @@ def _to_job(row: AnyRow, attempts: tuple[Attempt, ...], waits: str) -> Job:
         log_bytes=sum(attempt.log_bytes for attempt in attempts),
         stop_requested=row.stop_requested,
         grace_s=order.grace_s,
+        ports=order.ports,
         stop_by=_stop_by(row, order, attempts),
     )
 

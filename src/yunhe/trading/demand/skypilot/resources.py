@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
+from yunhe.trading.demand import amounts
+from yunhe.trading.demand.parse import MOST_PORTS
 from yunhe.trading.demand.reader import Document
 from yunhe.trading.demand.skypilot.cases import KINDS
 from yunhe.trading.demand.skypilot.notes import FieldNotes
 
 LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
 _KINDS = {kind.lower(): kind for kind in KINDS}
-_PORTS = re.compile(r"\d{1,5}(-\d{1,5})?")
 _RATIO = re.compile(r"(\d+(?:\.\d+)?)x")
 _WORD = re.compile(r"[^\s=/,]{1,200}")
 _MACHINE = re.compile(r"(ami-|skypilot:|projects/|ocid1\.|[^:/]+:[^:/]+:[^:/]+:[^:/]+$|/|[0-9a-f-]{36}$)")
@@ -233,12 +234,17 @@ class ResourceTranslation:
             self.notes.say("resources.image_id", path, value)
 
     def ports(self, path: str, value: object, _out: Document) -> None:
-        """Check ports, and hold them back."""
+        """Keep ports for whoever connects to them."""
         entries = cast("list[object]", value) if isinstance(value, list) else [value]
-        if all(_is_port(entry) for entry in entries):
-            self.notes.say("resources.ports", path, value)
-        else:
+        try:
+            ports = sorted({port for entry in entries for port in amounts.ports(entry)})
+        except ValueError:
             self.notes.refuse(path, "must be ports such as 8080, 8080-8090 or a list of them", value)
+            return
+        if len(ports) > MOST_PORTS:
+            self.notes.say("resources.ports.many", path, value)
+        elif self.of_task(path, "ports", ports):
+            self.notes.say("resources.ports", path, value)
 
     def labels(self, path: str, value: object, _out: Document) -> None:
         """Note labels for machines that nobody makes."""
@@ -310,13 +316,6 @@ def _kind(text: str) -> str:
 def _is_container(image: object) -> bool:
     text = str(image)
     return text.startswith("docker:") or (not _MACHINE.match(text) and ("/" in text or ":" in text))
-
-
-def _is_port(value: object) -> bool:
-    if isinstance(value, bool) or not _PORTS.fullmatch(str(value)):
-        return False
-    ends = [int(end) for end in str(value).split("-")]
-    return all(1 <= end <= 65535 for end in ends) and ends == sorted(ends)
 
 
 def _disk(translation: ResourceTranslation, path: str, value: object, out: Document) -> None:

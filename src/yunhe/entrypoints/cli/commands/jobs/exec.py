@@ -7,7 +7,7 @@ import sys
 import termios
 import tty
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import anyio
@@ -43,15 +43,19 @@ def exec_(
       yunhe exec -it train -- sh
       cat patch.py | yunhe exec -i train -- python -
     """
+    raise typer.Exit(run_beside(job, tuple(command), interactive=interactive, terminal=terminal))
+
+
+def run_beside(job: str, argv: tuple[str, ...], *, interactive: bool, terminal: bool) -> int:
+    """Run a command beside a job, joined to our own input and output; return its exit code."""
     if terminal and not sys.stdin.isatty():
         raise InvalidInputError("There is no terminal to pass on.", remedy="Leave out -t, or use a terminal.")
     context = current_context()
     with connected(context) as client:
         found = find_job(client, job)
     columns, rows = shutil.get_terminal_size()
-    request = ExecRequest(argv=tuple(command), tty=terminal, rows=rows, columns=columns)
-    code = anyio.run(_exec, context, found.id, request, interactive or terminal)
-    raise typer.Exit(code)
+    request = ExecRequest(argv=argv, tty=terminal, rows=rows, columns=columns)
+    return anyio.run(_exec, context, found.id, request, interactive or terminal)
 
 
 async def _exec(context: Context, job_id: str, request: ExecRequest, interactive: bool) -> int:  # noqa: FBT001 - anyio.run passes by position
@@ -85,7 +89,8 @@ async def _pass_output(session: ExecStream) -> YunheError | None:
 async def _pass_input(session: ExecStream, interactive: bool) -> None:  # noqa: FBT001 - a task group passes by position
     try:
         while interactive:
-            await anyio.wait_readable(sys.stdin.fileno())
+            with suppress(PermissionError):  # a file, or /dev/null: what it has can be read at once
+                await anyio.wait_readable(sys.stdin.fileno())
             data = os.read(sys.stdin.fileno(), CHUNK_BYTES)
             if not data:
                 break
