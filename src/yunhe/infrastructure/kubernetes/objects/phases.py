@@ -295,6 +295,12 @@ def terminated_of(pod: Pod) -> Terminated | None:
     return state.state.terminated if state is not None else None
 
 
+def is_running(pod: Pod) -> bool:
+    """Return whether the container runs now, as far as its node has said."""
+    state = container_of(pod)
+    return state is not None and state.state.running is not None
+
+
 def has_run(pod: Pod) -> bool:
     """Return whether the container has ever started, so that there may be a log."""
     return started_at(pod) is not None
