@@ -22,11 +22,11 @@ from yunhe.trading.demand.model import ResourceSpec, Task
 from yunhe.trading.trades.chain import verify
 from yunhe.trading.trades.model import LedgerEntry
 
-pytestmark = [pytest.mark.anyio, pytest.mark.engine, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.anyio, pytest.mark.engine, pytest.mark.timeout(2400)]
 
 KINDS = ("process", "container", "slurm", "ray", "kubernetes")
 WANTED_S = (0.5, 2.0, 10.0, 60.0)
-PATIENCE_S = 600.0
+PATIENCE_S = 1500.0
 PRICES = Prices(cpu_core_hour_micros=50_000_000, memory_gib_hour_micros=10_000_000)
 
 
