@@ -70,7 +70,7 @@ def _carbon_problems(carbon: CarbonSeries | None) -> list[FieldProblem]:
 
 
 def _text_problems(changes: FactChanges) -> list[FieldProblem]:
-    texts = [("site", changes.site or "")]
+    texts = [("site", changes.site or ""), ("place.region", changes.place.region if changes.place else "")]
     texts += [
         (f"labels.{key}", text) for key, value in (changes.labels or {}).items() for text in (key, value)
     ]
@@ -82,8 +82,12 @@ def _text_problems(changes: FactChanges) -> list[FieldProblem]:
     ]
     empty = [field for field, text in texts if field.startswith("taints") and not text.partition("=")[0]]
     problems += [FieldProblem(field, "must be key or key=value") for field in empty]
+    if changes.place is not None and changes.place.problem:
+        problems.append(FieldProblem("place", changes.place.problem))
     return problems + [
-        FieldProblem("labels", "has a label without a name") for key in changes.labels or () if not key
+        FieldProblem("labels", "needs names, each without = or !", key[:60])
+        for key in changes.labels or ()
+        if not key or not {"=", "!"}.isdisjoint(key)
     ]
 
 

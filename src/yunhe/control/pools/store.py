@@ -184,7 +184,8 @@ def intend(connection: Connection, spec: PoolSpec, now: float) -> PoolId:
 
     Raise ``ConflictError`` where the name is another pool's.
     """
-    told = msgspec.structs.replace(spec.facts or FactChanges(), place=spec.place)
+    facts = spec.facts or FactChanges()
+    told = msgspec.structs.replace(facts, place=spec.place or facts.place)
     spec = msgspec.structs.replace(spec, facts=None, place=None)
     row = connection.execute(sa.select(POOLS).where(POOLS.c.name == spec.name)).first()
     if row is None:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from yunhe.scheduling.decision.cycle import Cycle, Fit
+from yunhe.scheduling.decision.cycle import Cycle
 from yunhe.scheduling.decision.decide import considered, decide_in
 from yunhe.scheduling.decision.demands import check_demand
 from yunhe.scheduling.decision.filter.rules import total_cost
@@ -14,8 +14,7 @@ from yunhe.scheduling.decision.model import (
 )
 from yunhe.scheduling.decision.nodes.kernels import FloatArray
 from yunhe.scheduling.decision.plans import BeatenCandidate, ParetoChoice, ParetoPlan
-from yunhe.scheduling.decision.score.kernels import HOURS
-from yunhe.scheduling.decision.score.terms import HOUR_S, term
+from yunhe.scheduling.decision.score.terms import term
 from yunhe.scheduling.perception.snapshot import Snapshot, check_snapshot
 
 CRITERIA = (
@@ -30,17 +29,12 @@ CRITERIA = (
 """What candidates are compared by: money in all, time until it runs, time it runs, carbon, latency to the user,
 distance, risk of a failure."""
 
-FOLLOWS_FROM_HOURS = np.array(
-    [name not in {"start_s", ScoreTerm.LATENCY_MS, ScoreTerm.DISTANCE_KM} for name in CRITERIA]
-)
-
 
 def pareto(demand: Demand, snapshot: Snapshot) -> ParetoPlan | Waiting:
     """Return the candidates that nobody beats with what each costs in the others' terms, or why there is none.
 
-    What is unknown is no better than anything: it never helps to beat another, and loses to any known value. Where a
-    pool's speed or reliability is unknown, all that follows from how long work runs there is; pools of which the same is
-    unknown are compared by what both are taken to be.
+    What is unknown is no better than anything: it never helps to beat another, and loses to any known value. The
+    policy's own choice comes first, also where another beats it by what the policy does not weigh.
     """
     cycle = Cycle(check_snapshot(snapshot))
     fits, found, rejected = considered(check_demand(demand), cycle)
@@ -52,10 +46,10 @@ def pareto(demand: Demand, snapshot: Snapshot) -> ParetoPlan | Waiting:
             [],
             decision.candidates,
         )  # it spans pools: there is one way, and nothing to compare it with
-    market = _Market(fits)
-    beaters = [np.flatnonzero(market.beaten_by(index)) for index in range(len(fits))] or [np.zeros(0)]
-    values = [market.values(index) for index in range(len(fits))] or [dict.fromkeys(CRITERIA)]
-    front = [index for index, by in enumerate(beaters) if not by.size]
+    rows = np.array([_criteria(fit.option.table, fit.pool) for fit in fits]).reshape(-1, len(CRITERIA))
+    beaters = [np.flatnonzero(_beats(rows, row)) for row in rows] or [np.zeros(0)]
+    values = [_shown(row) for row in rows] or [dict.fromkeys(CRITERIA)]
+    front = [index for index, by in enumerate(beaters) if index == 0 or not by.size]
     least = {
         name: min((v for one in values if (v := one[name]) is not None), default=None) for name in CRITERIA
     }
@@ -71,7 +65,7 @@ def pareto(demand: Demand, snapshot: Snapshot) -> ParetoPlan | Waiting:
         beaten=tuple(
             BeatenCandidate(candidate=found[index], by=found[int(by[0])].pool_name)
             for index, by in enumerate(beaters)
-            if by.size
+            if index not in front
         ),
         rejected=rejected,
         unknown=tuple(name for name in CRITERIA if least[name] is None),
@@ -84,46 +78,18 @@ def _differences(mine: dict[str, float | None], others: dict[str, float | None])
     return {name: a - b for name, (a, b) in pairs.items() if a is not None and b is not None and a != b}
 
 
-class _Market:
-    """Candidates by what they are compared by, a row for each."""
-
-    def __init__(self, fits: list[Fit]) -> None:
-        self._guesses = np.array([_guesses(fit.option.table, fit.pool) for fit in fits], dtype=np.int64)
-        rows = [_criteria(fit.option.table, fit.pool) for fit in fits]
-        self._assumed = np.array(rows).reshape(-1, len(CRITERIA))
-        self._known = np.where((self._guesses > 0)[:, None] & FOLLOWS_FROM_HOURS, np.inf, self._assumed)
-
-    def beaten_by(self, index: int) -> NDArray[np.bool_]:
-        """Return, candidate by candidate, whether it beats the one at *index*."""
-        alike = self._guesses == self._guesses[index]
-        return np.where(
-            alike,
-            _beats(self._assumed, self._assumed[index]),
-            _beats(self._known, self._known[index]),
-        )
-
-    def values(self, index: int) -> dict[str, float | None]:
-        """Return the criteria of a candidate as people read them: None where unknown."""
-        risk_unknown, speed_unknown = self._guesses[index] & 1, self._guesses[index] & 2
-        row = dict(zip(CRITERIA, self._assumed[index].tolist(), strict=True))
-        unknown = {ScoreTerm.RUN_S} if speed_unknown else set[ScoreTerm]()
-        unknown |= {ScoreTerm.RISK} if risk_unknown else set[ScoreTerm]()
-        return {name: None if name in unknown or value == np.inf else value for name, value in row.items()}
-
-
-def _guesses(table: FloatArray, pool: int) -> int:
-    """Return which of the speed and the reliability of a pool are but assumed, as a number of its own for each case."""
-    return 2 * int(np.isnan(term(table, ScoreTerm.RUN_S)[pool])) + int(
-        np.isnan(term(table, ScoreTerm.RISK)[pool])
-    )
+def _shown(row: FloatArray) -> dict[str, float | None]:
+    return {
+        name: None if value == np.inf else value for name, value in zip(CRITERIA, row.tolist(), strict=True)
+    }
 
 
 def _criteria(table: FloatArray, pool: int) -> list[float]:
-    """Return what one candidate is compared by, by what it is taken to be; infinite where a part is unknown."""
+    """Return what one candidate is compared by; infinite where a part is unknown."""
     values = [
         total_cost(table)[pool],
         sum(term(table, name)[pool] for name in (ScoreTerm.WAIT_S, ScoreTerm.DATA_S, ScoreTerm.EXTERNAL_S)),
-        table[HOURS, pool] * HOUR_S,
+        term(table, ScoreTerm.RUN_S)[pool],
         *(term(table, ScoreTerm(name))[pool] for name in CRITERIA[3:]),
     ]
     return [np.inf if np.isnan(value) else float(value) for value in values]

@@ -299,9 +299,10 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting", kw_only=True):
 
     @property
     def nearest_first(self) -> tuple[Rejection, ...]:
-        """The refusals, the nearest miss first: by how much room lacks, then other rules, then who was not asked."""
-        order: dict[str, int] = {Rule.ROOMY: 0, Rule.NAMED: 2}
-        return tuple(sorted(self.rejected, key=lambda no: (order.get(no.rule, 1), no.miss)))
+        """The refusals, the nearest miss first: by how much room lacks, or a limit is missed; other rules; who was not asked."""
+        limits = (Rule.AFFORDABLE, Rule.TIMELY, Rule.RELIABLE, Rule.REACHABLE)
+        order: dict[str, int] = {Rule.ROOMY: 0, **dict.fromkeys(limits, 1), Rule.NAMED: 3}
+        return tuple(sorted(self.rejected, key=lambda no: (order.get(no.rule, 2), no.miss)))
 
 
 Decision = Placed | Waiting

@@ -114,6 +114,8 @@ def _affinity(reader: Reader, field: str, value: object) -> AffinitySpec:
 
 def _groups(reader: Reader, field: str, value: object) -> tuple[str, ...]:
     words = reader.texts(field, [value] if isinstance(value, str) else value)
+    if not all(words):
+        reader.note(field, "has a group without a name")
     return tuple(reader.name(field, word) or "" for word in words)
 
 

@@ -72,10 +72,10 @@ class Desk:
             return "\n".join(lines)
 
     def known(self, pool: str) -> tuple[float, dict[str, dict[str, Any]]]:
-        """Return when a pool was last looked at, and what is known of its first node."""
+        """Return when a pool's first node was last seen, and what is known of it."""
         shown = msgspec.json.decode(self.shell.inside("pool", "show", pool, "--output", "json").stdout)
         node = shown["pool"]["nodes"][0]["id"].partition("/")[2]
-        return shown["pool"]["seen_at"], {
+        return shown["pool"]["nodes"][0]["seen_at"], {
             fact["name"]: fact for fact in shown["facts"] if fact.get("node") == node
         }
 

@@ -14,7 +14,7 @@ from yunhe.entrypoints.client import Client
 from yunhe.kernel.carbon import CarbonSeries
 from yunhe.kernel.errors import ForbiddenError, InvalidInputError
 from yunhe.kernel.money import Prices
-from yunhe.kernel.places import Place
+from yunhe.kernel.places import Level, Place
 from yunhe.scheduling.decision.model import Placed, Policy
 from yunhe.trading.accounts.model import Role
 from yunhe.trading.applications.model import Submission
@@ -83,6 +83,11 @@ def test_each_fact_has_its_source_and_age_and_what_is_not_said_stays(client: Cli
     assert pool.facts["labels"].value == {"rack": "c"}
 
 
+def test_a_place_may_be_said_among_the_facts_when_a_pool_is_added(client: Client) -> None:
+    add(client, "lab", FactChanges(speed=1.5, place=Place("cn-north")))
+    assert client.pool("lab").spec.place == Place("cn-north")
+
+
 def test_a_pool_that_is_added_again_keeps_what_was_told_of_it(client: Client) -> None:
     add(client, "lab", FactChanges(speed=1.5), place=Place("cn-north"))
     add(client, "lab")
@@ -106,6 +111,51 @@ def test_what_cannot_be_so_is_refused_field_by_field_and_nothing_is_changed(clie
     assert set(fields) == {"speed", "reliability", "watts_idle", "carbon.feed", "unset"}
     assert fields["unset"].did_you_mean == "speed"
     assert set(client.pool("lab").facts) == {"watts_idle"}
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (Place("cn-north", 39.9), "needs both a latitude and a longitude"),
+        (Place("", None, 116.4), "needs both a latitude and a longitude"),
+        (Place("cn-north", 500.0, 1.0), "is not on Earth"),
+        (Place(level=Level.EDGE), "names no place"),
+    ],
+)
+def test_a_place_that_nobody_could_show_is_refused_when_told_and_when_added(
+    client: Client, shell: Shell, place: Place, said: str
+) -> None:
+    add(client, "lab", place=Place("cn-north"))
+    for tell in (
+        lambda: client.set_pool_facts("lab", FactChanges(place=place)),
+        lambda: add(client, "other", place=place),
+    ):
+        with pytest.raises(InvalidInputError) as refused:
+            tell()
+        assert [problem.field for problem in refused.value.fields] == ["place"]
+        assert said in refused.value.fields[0].problem
+    assert shell.inside("pool", "ls").returncode == 0
+    assert client.pool("lab").spec.place == Place("cn-north")
+
+
+@pytest.mark.parametrize("name", ["", "a=b", "a!"])
+def test_a_label_that_no_task_could_ask_for_is_refused(client: Client, name: str) -> None:
+    add(client, "lab")
+    with pytest.raises(InvalidInputError) as refused:
+        client.set_pool_facts("lab", FactChanges(labels={name: "x"}))
+    assert [problem.field for problem in refused.value.fields] == ["labels"]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize("option", ["--speed", "--pue", "--energy-price", "--reliability", "--watts"])
+def test_a_number_that_is_none_is_refused_rather_than_lost(
+    client: Client, shell: Shell, option: str, number: str
+) -> None:
+    add(client, "lab")
+    refused = shell.inside("pool", "set", "lab", option, number)
+    assert refused.returncode in {1, 2}
+    assert option in refused.stderr
+    assert not client.pool("lab").facts
 
 
 def test_only_who_manages_pools_may_say_what_is_so_of_them(served: Served, client: Client) -> None:
@@ -142,3 +192,24 @@ def test_facts_are_told_and_read_at_the_command_line(client: Client, shell: Shel
         "--label",
         "--carbon",
     }
+
+
+def test_a_series_of_certain_hours_says_from_when_it_is(client: Client, shell: Shell, tmp_path: Path) -> None:
+    add(client, "lab")
+    hours = tmp_path / "hours.csv"
+    hours.write_text("hour,g_per_kwh\n2026-01-31T06:00Z,500\n2026-01-31T09:00Z,100\n")
+    told = shell.inside("pool", "set", "lab", "--carbon", hours)
+    assert "100 to 500 over 4 h, starts_at=2026-01-31 06:00 UTC" in told.stdout, told.stderr
+
+
+def test_a_plan_says_when_a_task_would_start(client: Client, shell: Shell) -> None:
+    add(client, "lab")
+    words = ("plan", "--cpus", "1")
+
+    def starts(*more: str) -> str:
+        return " ".join(shell.inside(*words, *more, "--", "true").stdout.split())
+
+    assert "yes now" in starts()
+    assert "yes in ~2.0 h" in starts("--start-after", "2h")
+    client.set_pool_facts("lab", FactChanges(wait_s=300.0))
+    assert "yes in ~5 min" in starts()

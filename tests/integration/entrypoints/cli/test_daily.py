@@ -113,6 +113,11 @@ def test_many_files_are_one_table_and_are_stopped_by_a_pattern(shell: Shell, tmp
     assert shell.inside("stop", "-y", "--all", "sweep-0").returncode == 1
 
 
+def hears_interrupts() -> None:
+    """Undo what whoever runs the tests in the background has done to SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_the_list_is_shown_anew_until_it_is_interrupted(shell: Shell) -> None:
     with subprocess.Popen(
         [*YUNHE, "ps", "--watch"], env=shell.environment, stdout=subprocess.PIPE, text=True

@@ -114,6 +114,17 @@ def test_watts_that_are_known_count_instead_of_the_sizes_of_nodes(served: Served
     assert plan.value.energy == pytest.approx(1 - (10 + 100 / 2) / 220)
 
 
+def test_nodes_that_draw_nothing_save_all_there_is(served: Served) -> None:
+    with served.client() as client:
+        client.set_pool_facts("alpha", FactChanges(watts_idle=0.0, watts_full=0.0))
+        try:
+            plan = planned(served, "{energy: 1}")
+        finally:
+            client.set_pool_facts("alpha", FactChanges(unset=("watts_idle", "watts_full")))
+    assert plan.value is not None
+    assert plan.value.energy == 1.0
+
+
 @pytest.mark.parametrize(
     ("objective", "said"),
     [

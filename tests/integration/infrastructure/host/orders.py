@@ -80,8 +80,8 @@ def processes_of(pattern: str) -> list[str]:
 
 
 def files_with(text: str, directory: Path) -> str:
-    """Return the files below *directory* that hold *text*; a task's file system is read where it is mounted."""
-    command = ["grep", "-rla", "--exclude=scratch.img", text, str(directory)]
+    """Return the files below *directory* that hold *text*; a task's file system is read where it is mounted, if it is yet."""
+    command = ["grep", "-rla", "--exclude=scratch.img", "--exclude-dir=spare", text, str(directory)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 

@@ -1,11 +1,11 @@
 """A real ``sshd`` in a network of its own, which the test can cut; nothing of the system is changed."""
 
 import contextlib
-import itertools
 import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -19,7 +19,7 @@ from support.agent_roots import end_agent
 from yunhe.infrastructure.host.target import DeclaredNode, SshHost
 
 MEMBER_UID = 64_321
-_numbers = itertools.count(os.getpid() % 200)
+ADDRESSES = 250
 
 _INSIDE = """
 mount --make-rprivate / && mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/group" /etc/group &&
@@ -112,7 +112,26 @@ def ssh_server() -> Generator[SshServer, None, None]:
         pytest.skip("needs openssh-server")
     directory = Path(tempfile.mkdtemp(prefix="yunhe-ssh-"))
     directory.chmod(0o755)
-    number = next(_numbers) % 250
+    with _own_number() as number:
+        yield from _serving(directory, number)
+
+
+@contextmanager
+def _own_number() -> Generator[int, None, None]:
+    """Hold a number that no other test process of this machine holds: the address is made of it."""
+    for turn in range(ADDRESSES):
+        number = (os.getpid() + turn) % ADDRESSES
+        with socket.socket(socket.AF_UNIX) as held:
+            try:
+                held.bind(f"\0yunhe-ssh-{number}")
+            except OSError:
+                continue
+            yield number
+            return
+    raise AssertionError("no address is left for an sshd")
+
+
+def _serving(directory: Path, number: int) -> Generator[SshServer, None, None]:
     link, address = f"yh{os.getpid() % 100000}n{number}", f"10.213.{number}.2"
     _write_files(directory, address)
     with (directory / "sshd.log").open("w") as log:

@@ -28,7 +28,7 @@ async def with_a_pool(platform: Platform, *, cpus: str = "4") -> Principal:
 
 async def finished(platform: Platform, job: Job) -> Job:
     """Return the job once it has ended."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(90):
         return [change async for change in platform.orchestration.changes(job.id)][-1]
 
 

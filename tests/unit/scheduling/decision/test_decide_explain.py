@@ -180,6 +180,30 @@ def test_a_device_that_no_pool_has_is_not_bargained_for() -> None:
     assert waiting.smallest_change == ""
 
 
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        ({"deadline_at": NOW + 600.0, "run_s": 3600.0}, ["quick", "slow", "vague"]),
+        ({"reliability_min": 0.9999, "run_s": 3600.0}, ["quick", "slow", "vague"]),
+        ({"budget_per_hour_micros": 10}, ["slow", "quick", "vague"]),
+        ({"near": Place("", 0.0, 0.0), "max_latency_ms": 1.0}, ["quick", "slow", "vague"]),
+    ],
+)
+def test_who_misses_a_limit_by_least_is_told_first_and_who_does_not_say_last(
+    asked: dict[str, Any], nearest: list[str]
+) -> None:
+    pools = [
+        pool("another", taints=("reserved",)),
+        pool("slow", speed=1.0, reliability=0.9, prices=prices(0.01), place=Place("", 0.0, 90.0)),
+        pool("vague", speed=0.5),
+        pool("quick", speed=2.0, reliability=0.99, prices=prices(0.05), place=Place("", 0.0, 9.0)),
+    ]
+    names = ("another", "slow", "vague", "quick")
+    waiting = decide(demand(**asked), world(pools, [node(f"n-{name}", name, cores(8, 8)) for name in names]))
+    assert isinstance(waiting, Waiting)
+    assert [no.pool_name for no in waiting.nearest_first] == [*nearest, "another"]
+
+
 def test_the_refusals_are_told_nearest_miss_first() -> None:
     pools = [pool("another", taints=("reserved",)), pool("far"), pool("near")]
     nodes = [

@@ -450,8 +450,8 @@ def test_the_candidates_shown_are_the_best_few_and_the_whole_pareto_front() -> N
         values = [(one, _criteria(wanted, here, one)) for one in everyone]
         front = [
             one
-            for one, mine in values
-            if not any(_beaten_by(one, mine, other, theirs) for other, theirs in values)
+            for index, (one, mine) in enumerate(values)
+            if index == 0 or not any(_beaten_by(mine, theirs) for _, theirs in values)
         ]
         shown = pareto(wanted, here)
         if isinstance(shown, ParetoPlan):
@@ -486,8 +486,7 @@ def _criteria(wanted: Demand, here: Snapshot, one: Candidate) -> list[float | No
     criteria = [
         money,
         start,
-        hours * 3600,
-        *(found[name] for name in ("carbon_g", "latency_ms", "distance_km", "risk")),
+        *(found[name] for name in ("run_s", "carbon_g", "latency_ms", "distance_km", "risk")),
     ]
     assert len(CRITERIA) == len(criteria)
     return criteria
@@ -497,30 +496,24 @@ def _sum(*parts: float | None) -> float | None:
     return None if None in parts else sum(part or 0.0 for part in parts)
 
 
-def _beaten_by(
-    one: Candidate, mine: list[float | None], other: Candidate, theirs: list[float | None]
-) -> bool:
-    """Whether *other* is as good in every respect and better in one, as far as is known of it."""
-    my_guess, their_guess = ({n for n in ("run_s", "risk") if c.terms[n] is None} for c in (one, other))
+def _beaten_by(mine: list[float | None], theirs: list[float | None]) -> bool:
+    """Whether the other is as good in every respect and better in one, as far as is known of it."""
     better = False
     for name, my, their in zip(CRITERIA, mine, theirs, strict=True):
-        comparable = name in {"start_s", "latency_ms", "distance_km"} or my_guess == their_guess
-        my_known = my if comparable or not my_guess else None
-        their_known = their if comparable or not their_guess else None
-        if their_known is None:
-            if my_known is not None:
+        if their is None:
+            if my is not None:
                 return False
             continue
-        margin = 1e-3 * their_known if name == "carbon_g" else 1e-9
-        if my_known is not None and their_known > my_known + margin:
+        margin = 1e-3 * their if name == "carbon_g" else 1e-9
+        if my is not None and their > my + margin:
             return False
-        better = better or my_known is None or their_known < my_known - margin
+        better = better or my is None or their < my - margin
     return better
 
 
 @pytest.mark.parametrize("unknown", ["wait_s", "speed", "reliability", "prices", "data"])
 def test_what_is_unknown_beats_nobody_in_the_pareto_set(unknown: str) -> None:
-    facts: dict[str, Any] = {"wait_s": 5.0, "speed": 0.5, "reliability": 0.99, "prices": prices(0.05)}
+    facts: dict[str, Any] = {"wait_s": 5.0, "speed": 1.0, "reliability": 1.0, "prices": prices(0.05)}
     here = world(
         [pool("known", **facts), pool("vague", **{name: facts[name] for name in facts if name != unknown})],
         machines("known", "vague"),
@@ -540,6 +533,50 @@ def test_what_is_unknown_beats_nobody_in_the_pareto_set(unknown: str) -> None:
     assert isinstance(shown, ParetoPlan)
     assert [one.candidate.pool_name for one in shown.choices] == ["known"]
     assert [(one.candidate.pool_name, one.by) for one in shown.beaten] == [("vague", "known")]
+
+
+@pytest.mark.parametrize("unknown", ["speed", "reliability"])
+@pytest.mark.parametrize("policy", [Policy.CHEAPEST, Policy.GREENEST])
+def test_the_policy_s_choice_is_on_the_pareto_front_and_first_whatever_else_it_does_not_say(
+    unknown: str, policy: Policy
+) -> None:
+    def power(grams: float) -> EnergyFacts:
+        return EnergyFacts(watts_per_core=10.0, carbon_g_per_kwh=(grams,))
+
+    facts: dict[str, Any] = {"speed": 1.0, "reliability": 0.9, "energy": power(400.0)}
+    vague = {name: value for name, value in facts.items() if name != unknown} | {"energy": power(10.0)}
+    here = world(
+        [
+            pool("alder", prices=prices(0.05), **facts),
+            pool("birch", prices=prices(0.01), **vague),
+            pool("cedar", prices=prices(0.06), **facts),
+        ],
+        machines("alder", "birch", "cedar"),
+    )
+    wanted = demand(policy=policy, run_s=3600.0)
+    placed, shown = decide(wanted, here), pareto(wanted, here)
+    assert isinstance(placed, Placed)
+    assert isinstance(shown, ParetoPlan)
+    assert placed.candidates[0].pool_name == "birch"
+    assert [one.candidate.pool_name for one in shown.choices] == ["birch", "alder"]
+    assert [(one.candidate.pool_name, one.by) for one in shown.beaten] == [("cedar", "alder")]
+
+
+def test_a_choice_that_a_tie_made_stays_the_first_though_another_beats_it() -> None:
+    """The policy goes by the cost alone: of equal ones it takes the first, and the second is nearer."""
+    here = world(
+        [
+            pool("alder", prices=prices(0.05), place=Place("far", 0.0, 90.0)),
+            pool("birch", prices=prices(0.05), place=Place("near", 0.0, 1.0)),
+        ],
+        machines("alder", "birch"),
+    )
+    wanted = demand(policy=Policy.CHEAPEST, near=Place("", 0.0, 0.0))
+    placed, shown = decide(wanted, here), pareto(wanted, here)
+    assert isinstance(placed, Placed)
+    assert isinstance(shown, ParetoPlan)
+    assert [one.candidate.pool_name for one in shown.choices] == ["alder", "birch"]
+    assert placed.candidates[0].pool_name == "alder"
 
 
 @pytest.mark.parametrize("kind", ["a100", "a100|h100", "*"])

@@ -90,6 +90,7 @@ def test_a_time_need_not_be_in_quotes() -> None:
         ({"tolerations": "a b"}, "tolerations", "must be key, key=value, or *"),
         ({"architecture": "amr64"}, "architecture", "did you mean 'arm64'"),
         ({"groups": ["Web"]}, "groups", "did you mean 'web'"),
+        ({"groups": ["web", ""]}, "groups", "without a name"),
         ({"affinity": "db@rack"}, "affinity.over", "must be one of node, pool, region"),
         ({"anti_affinity": [{"over": "node"}]}, "anti_affinity[0].group", "is missing"),
         ({"spread": "pool"}, "spread", "needs several members"),

@@ -48,9 +48,16 @@ def _shown(fact: KnownFact) -> str:
         case "cpu_flags":
             return f"{len(fact.value.split())} flags"
         case "booted_at":
-            return f"{datetime.fromtimestamp(fact.value, UTC):%Y-%m-%d %H:%M} UTC"
+            return _time(fact.value)
+        case "carbon":
+            begins = fact.value.get("starts_at")
+            return _in_a_line({**fact.value, "starts_at": _time(begins)} if begins else fact.value)
         case _:
             return _in_a_line(fact.value)
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _in_a_line(value: Any) -> str:

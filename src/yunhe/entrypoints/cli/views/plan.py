@@ -181,11 +181,17 @@ def _fitting(candidate: Candidate, pools: Pools, *, chosen: bool, digits: int) -
         "POOL": candidate.pool_name,
         "WHERE": where(pools.get(candidate.pool_id)),
         "FITS": "yes",
-        "STARTS": "now",
+        "STARTS": _starts(candidate),
         "COST/h": cost_per_hour(candidate.terms.get(ScoreTerm.COST_PER_HOUR)),
         "DISTANCE": "" if away is None else f"{away:,.0f} km",
         "SCORE": f"{candidate.score:.{digits}f}",
     }
+
+
+def _starts(candidate: Candidate) -> str:
+    """Return when it would run, by what is known: it may be held, the pool may be slow to begin, data may have to come."""
+    wait_s = sum(candidate.terms.get(name) or 0.0 for name in (ScoreTerm.WAIT_S, ScoreTerm.DATA_S))
+    return "now" if wait_s < 1.0 else f"in ~{show_duration(wait_s)}"
 
 
 def _refusing(rejection: Rejection, pools: Pools) -> _Row:

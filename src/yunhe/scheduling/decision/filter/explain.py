@@ -65,7 +65,7 @@ def _first_refusal(
         return option.refusals[pool]
     for limit in option.limits:
         if limit.broken[pool]:
-            return NetworkRefusal(limit.rule, limit.say(pool))
+            return limit.refuse(pool)
     one = demand.alternatives[alternative]
     return _shortage(cycle, demand_for(demand, one), option, one.resources, pool)
 

@@ -303,6 +303,10 @@ def agrees(demand: Demand, node: NodeId, snapshot: Snapshot, members: Mapping[No
     return not at_odds(question) and not crowded(question) and (not ok.size or bool(ok[row]))
 
 
+UNKNOWN_MISS = 1e9
+"""Farther from fitting than anything that is known."""
+
+
 class Limit(NamedTuple):
     """A limit on terms: its name, where it is broken, and how to say so of one pool."""
 
@@ -310,10 +314,14 @@ class Limit(NamedTuple):
     broken: BoolArray
     values: FloatArray
     text: Callable[[float], str]
+    wanted: float | None = None
+    """The bound on the values, where there is one."""
 
-    def say(self, pool: int) -> str:
-        """Say what *pool* has and what was asked for."""
-        return self.text(float(self.values[pool]))
+    def refuse(self, pool: int) -> NetworkRefusal:
+        """Say what *pool* has and what was asked for; by how much of that it misses tells the nearest miss."""
+        value = float(self.values[pool])
+        miss = 0.0 if self.wanted is None else abs(value - self.wanted) / max(abs(self.wanted), 1e-9)
+        return NetworkRefusal(self.rule, self.text(value), min(UNKNOWN_MISS, miss))  # also where it is NaN
 
 
 def limits_of(demand: Demand, table: FloatArray, taken_at: float) -> list[Limit]:
@@ -363,7 +371,7 @@ def _deadline(left_s: float, table: FloatArray) -> Limit:
     def text(value: float) -> str:
         return f"done in ~{show_duration(value)}, due in {due}"
 
-    return Limit(Rule.TIMELY, ready_s > left_s, ready_s, text)
+    return Limit(Rule.TIMELY, ready_s > left_s, ready_s, text, left_s)
 
 
 def _reliability(wanted: float, kept: FloatArray) -> Limit:
@@ -371,14 +379,14 @@ def _reliability(wanted: float, kept: FloatArray) -> Limit:
         known = "unknown how" if np.isnan(value) else f"{value * 100:.4g} %"
         return f"{known} sure to finish, {wanted * 100:.4g} % asked for"
 
-    return Limit(Rule.RELIABLE, ~(kept >= wanted - 1e-12), kept, text)
+    return Limit(Rule.RELIABLE, ~(kept >= wanted - 1e-12), kept, text, wanted)
 
 
 def _latency(most: float, latency: FloatArray) -> Limit:
     def text(value: float) -> str:
         return f"{'latency unknown' if np.isnan(value) else f'{value:.0f} ms away'}, {most:g} ms allowed"
 
-    return Limit(Rule.REACHABLE, ~(latency <= most), latency, text)
+    return Limit(Rule.REACHABLE, ~(latency <= most), latency, text, most)
 
 
 def _budgets(demand: Demand, table: FloatArray) -> Iterator[Limit]:
@@ -393,7 +401,7 @@ def _budget(budget_micros: int, cost: FloatArray, per: str) -> Limit:
         shown = "price unknown" if np.isnan(value) else f"{show_money(round(value * MICROS))}{per}"
         return f"{shown}, over the budget of {show_money(budget_micros)}{per}"
 
-    return Limit(Rule.AFFORDABLE, ~(cost * MICROS <= budget_micros + 0.5), cost, text)
+    return Limit(Rule.AFFORDABLE, ~(cost * MICROS <= budget_micros + 0.5), cost, text, budget_micros / MICROS)
 
 
 def left_for_moves(demand: Demand, table: FloatArray, taken_at: float) -> tuple[FloatArray, FloatArray]:

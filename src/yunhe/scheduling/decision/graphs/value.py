@@ -34,10 +34,11 @@ def balance(use: FloatArray) -> float:
 
 
 def energy_saved(network: SubstrateNetwork, use: FloatArray) -> float:
-    """Return φ_E; where watts are not known of every node, a node's power grows with its size."""
+    """Return φ_E; where watts are not known of every node, a node's power grows with its size. Where none draws any, 1."""
     idle, full = network.watts or (IDLE_SHARE * network.cpu_total, network.cpu_total)
     power = float((idle * (use > 0) + (full - idle) * use).sum())
-    return 1.0 - power / float(full.sum())
+    most = float(full.sum())
+    return 1.0 - power / most if most > 0 else 1.0
 
 
 def _use(total: FloatArray, free: FloatArray) -> FloatArray:

@@ -1,5 +1,6 @@
 """What an operator says of a pool on the command line: speed, power, carbon, place, labels."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,19 +16,36 @@ from yunhe.kernel.units import parse_duration_s
 
 T = TypeVar("T")
 
+
+def _finite(value: float | None) -> float | None:
+    """Refuse what JSON cannot carry: it would be lost on the way without a word."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter("must be a finite number")
+    return value
+
+
 PlaceOption = Annotated[str, typer.Option(help="cn-north, cn-north/edge or cn-north/edge@39.9,116.4.")]
-SpeedOption = Annotated[float | None, typer.Option(help="Speed of one core; the reference core has 1.0.")]
+SpeedOption = Annotated[
+    float | None, typer.Option(callback=_finite, help="Speed of one core; the reference core has 1.0.")
+]
 WattsOption = Annotated[
     str, typer.Option(metavar="IDLE..FULL", help="What one node draws when idle and when every core is busy.")
 ]
-PueOption = Annotated[float | None, typer.Option(help="Watts of the whole site for each watt of computing.")]
+PueOption = Annotated[
+    float | None, typer.Option(callback=_finite, help="Watts of the whole site for each watt of computing.")
+]
 EnergyPriceOption = Annotated[
-    float | None, typer.Option(help="What a kWh costs on top of the prices, where the pool bills its power.")
+    float | None,
+    typer.Option(
+        callback=_finite, help="What a kWh costs on top of the prices, where the pool bills its power."
+    ),
 ]
 CarbonOption = Annotated[
     str, typer.Option(help="g CO₂/kWh: a number, a CSV file hour,g_per_kwh, or an http(s) feed of one.")
 ]
-ReliabilityOption = Annotated[float | None, typer.Option(help="Probability of an hour without a failure.")]
+ReliabilityOption = Annotated[
+    float | None, typer.Option(callback=_finite, help="Probability of an hour without a failure.")
+]
 WaitOption = Annotated[str, typer.Option(help="From accepted to running, where there is room: 30s, 5min.")]
 SiteOption = Annotated[str, typer.Option(help="Where it meets the network; pools of one site share it.")]
 LabelOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; more than once.")]
@@ -89,9 +107,12 @@ def changes_of(  # noqa: PLR0913 - each is an option
 def _watts(text: str) -> tuple[float | None, float]:
     idle, dots, full = text.partition("..")
     try:
-        return (float(idle), float(full)) if dots else (None, float(idle))
+        watts = (float(idle), float(full)) if dots else (None, float(idle))
     except ValueError:
-        raise ValueError("must be IDLE..FULL, such as 60..250, or the watts at full load alone") from None
+        watts = (None, math.nan)
+    if not all(math.isfinite(one) for one in watts if one is not None):
+        raise ValueError("must be IDLE..FULL, such as 60..250, or the watts at full load alone")
+    return watts
 
 
 def _carbon(text: str) -> CarbonSeries:
