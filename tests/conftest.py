@@ -15,7 +15,7 @@ from tools.features import head_commit
 hypothesis.settings.register_profile("yunhe", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("yunhe")
 
-pytest_plugins = ["engines.kubernetes.fixtures"]
+pytest_plugins = ["engines.kubernetes.fixtures", "engines.pools"]
 """Engines whose start is so dear that all tests share one."""
 
 

@@ -1,7 +1,7 @@
-"""Build a real Kubernetes control plane for the tests, once; later calls find it in the user's cache.
+"""Build a real Kubernetes control plane and kubelet for the tests, once; later calls find it in the user's cache.
 
-``KUBEBUILDER_ASSETS`` names a folder with ready programs instead (kube-apiserver, etcd; kube-scheduler and
-kube-controller-manager where there are any).
+``KUBEBUILDER_ASSETS`` names a folder with ready programs instead (kube-apiserver, etcd; kube-scheduler,
+kube-controller-manager and kubelet where there are any).
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "tests" / "engines" / "kubernetes" / "control_plane"
-PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet")
 REPORT_EVERY_S = 15.0
 
 

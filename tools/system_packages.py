@@ -52,6 +52,8 @@ TEST = (
 ENGINES = (
     *TEST,
     Package("docker.io", "dockerd", "containers on hosts whose engine is docker"),
+    Package("containerd", "containerd", "a real Kubernetes node"),
+    Package("containernetworking-plugins", "/usr/lib/cni/bridge", "a real Kubernetes node"),
     Package("chromium", "chromium", "the console, driven as a person would"),
 )
 PROFILES = {"test": TEST, "engines": ENGINES}

@@ -22,6 +22,7 @@ def connector(engine_type: type[PlainFakeEngine]) -> Connect:
 class TestFakeEngine(EnginePromises):
     tick_s = 0.05
     usage_within_s = 5.0
+    counts_cpu = False
 
     @pytest.fixture
     def connect(self) -> Connect:
@@ -32,6 +33,7 @@ class TestFakeEngine(EnginePromises):
 class TestPlainFakeEngine(BasicPromises):
     tick_s = 0.05
     usage_within_s = 5.0
+    counts_cpu = False
 
     @pytest.fixture
     def connect(self) -> Connect:

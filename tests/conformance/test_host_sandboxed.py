@@ -31,6 +31,7 @@ class TestHostSandboxedEngine(EnginePromises):
     patience_s = 30.0
     resources = Resources(cpu_millis=1000, memory_mib=192)  # the sandbox's own kernel is part of it
     confinement = SANDBOXED
+    counts_cpu = False  # the sandbox's own kernel is billed with it
 
     @pytest.fixture
     def connect(self, sandboxing_host: LocalHost) -> Connect:

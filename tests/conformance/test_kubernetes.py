@@ -1,12 +1,15 @@
-"""A real Kubernetes control plane, with test kubelets that run pods as local processes, keeps the promises."""
+"""A real Kubernetes control plane keeps the promises: with test kubelets that run pods as local processes, and with a real one."""
 
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 from anyio.abc import TaskStatus
 
+from engines.kubernetes.cluster import Cluster
+from engines.kubernetes.real_node import IMAGE
 from yunhe.conformance.basic_promises import Connect
 from yunhe.conformance.engine_promises import EnginePromises
 from yunhe.infrastructure.contract.engine import Engine
@@ -24,17 +27,38 @@ class TestKubernetesEngine(EnginePromises):
 
     @pytest.fixture
     async def connect(self, kubeconfig: Path) -> AsyncGenerator[Connect]:
-        target = Target(options={"kubeconfig": str(kubeconfig), "sample_every": "0.5"})
-
-        async def hold(*, task_status: TaskStatus[Engine] = anyio.TASK_STATUS_IGNORED) -> None:
-            async with KubernetesKind().connect(target) as engine:
-                task_status.started(engine)
-                await anyio.sleep_forever()
-
-        async with anyio.create_task_group() as group:
-
-            async def connect() -> Engine:
-                return await group.start(hold)
-
+        async with connecting(kubeconfig, sample_every="0.5") as connect:
             yield connect
-            group.cancel_scope.cancel()
+
+
+@pytest.mark.engine
+@pytest.mark.drives("kubernetes with a real kubelet")
+class TestKubernetesWithRealNodes(EnginePromises):
+    tick_s = 2.0
+    patience_s = 60.0
+    usage_within_s = 60.0
+    image = IMAGE
+
+    @pytest.fixture
+    async def connect(self, real_nodes: Cluster) -> AsyncGenerator[Connect]:
+        async with connecting(real_nodes.kubeconfig(), image=IMAGE) as connect:
+            yield connect
+
+
+@asynccontextmanager
+async def connecting(kubeconfig: Path, **options: str) -> AsyncGenerator[Connect]:
+    """Have connections to a cluster; each is held until all are done with."""
+    target = Target(options={"kubeconfig": str(kubeconfig), **options})
+
+    async def hold(*, task_status: TaskStatus[Engine] = anyio.TASK_STATUS_IGNORED) -> None:
+        async with KubernetesKind().connect(target) as engine:
+            task_status.started(engine)
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as group:
+
+        async def connect() -> Engine:
+            return await group.start(hold)
+
+        yield connect
+        group.cancel_scope.cancel()

@@ -15,6 +15,7 @@ FAKE = REPOSITORY / "src/yunhe/infrastructure/fake/plugin.toml"
 class TestRemoteEngine(PluginPromises):
     tick_s = 0.15
     usage_within_s = 5.0
+    counts_cpu = False
     manifest_path = FAKE
     target = Target(address="conformance")
 

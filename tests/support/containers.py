@@ -68,7 +68,7 @@ def container_store() -> Generator[ContainerStore, None, None]:
         Path(environment[name]).write_text(text.format(folder))
     store = ContainerStore(environment)
     try:
-        store.podman("import", "--change", "ENV GREETING=from-the-image", "-", IMAGE, stdin=_root_files())
+        store.podman("import", "--change", "ENV GREETING=from-the-image", "-", IMAGE, stdin=root_files())
         yield store
     finally:
         _wait_for_engine(str(folder))
@@ -96,7 +96,7 @@ def docker_environment() -> Generator[dict[str, str], None, None]:
             environment = {**os.environ, **own}
             _wait_for_docker(environment)
             load = ["docker", "import", "--change", "ENV GREETING=from-the-image", "-", IMAGE]
-            subprocess.run(load, env=environment, input=_root_files(), check=True, capture_output=True)
+            subprocess.run(load, env=environment, input=root_files(), check=True, capture_output=True)
             yield own
         finally:
             daemon.terminate()
@@ -112,7 +112,7 @@ def _wait_for_docker(environment: dict[str, str], within_s: float = 30.0) -> Non
         time.sleep(0.2)
 
 
-def _root_files() -> bytes:
+def root_files() -> bytes:
     """Return a tar of the smallest system there is: busybox under each of its names."""
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
     buffer = BytesIO()

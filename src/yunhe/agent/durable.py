@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import threading
 from typing import Any
 
 RECORD_BYTES = 4096
@@ -76,6 +77,11 @@ def encode_json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+def _fresh(path: str) -> str:
+    """Return a name beside *path* that nobody else writes to, no other thread either."""
+    return f"{path}.{os.getpid()}-{threading.get_ident()}.new"
+
+
 def _write_new(path: str, data: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -90,7 +96,7 @@ def _write_new(path: str, data: bytes) -> None:
 
 def replace_json(path: str, value: dict[str, Any]) -> None:
     """Write *value* to *path*, durably and all at once."""
-    fresh = f"{path}.{os.getpid()}.new"
+    fresh = _fresh(path)
     _write_new(fresh, encode_json(value))
     os.replace(fresh, path)
     sync_directory(os.path.dirname(path))
@@ -98,7 +104,7 @@ def replace_json(path: str, value: dict[str, Any]) -> None:
 
 def create_json(path: str, value: dict[str, Any]) -> bool:
     """Write *value* to *path* unless it exists already; return whether this call made it."""
-    fresh = f"{path}.{os.getpid()}.new"
+    fresh = _fresh(path)
     _write_new(fresh, encode_json(value))
     try:
         os.link(fresh, path)

@@ -1,6 +1,7 @@
 """What an engine keeps even with no power at all."""
 
 import itertools
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import anyio
@@ -56,6 +57,25 @@ PROTOCOLS: dict[Power, type] = {
     Power.FORWARD: SupportsForward,
 }
 
+COUNTS_ITS_CPU = """
+work='until read -r line < /proc/$$/stat; set -- $line; [ $((${14} + ${15})) -ge TICKS ]; do
+  i=0; while [ $i -lt 500 ]; do i=$((i + 1)); done
+done
+read -r cpu_ns line < /proc/$$/schedstat; echo "cpu-ns $cpu_ns"'
+sh -c "$work"; eval "$work"
+"""
+"""Uses so many hundredths of a second in a child and as many itself, and tells what the kernel counted of both.
+
+A shell's ``times`` would do, but for shells that round each of its four figures down to a hundredth.
+"""
+
+
+def cpu_seconds(log: bytes) -> float:
+    """Return the sum of what a task has told with ``COUNTS_ITS_CPU``."""
+    told = re.findall(rb"cpu-ns (\d+)", log)
+    assert len(told) == 2, log
+    return sum(map(int, told)) / 1e9
+
 
 @pytest.mark.anyio
 class BasicPromises:
@@ -75,6 +95,8 @@ class BasicPromises:
     """What every order runs in, where the engine has ``Power.IMAGES``; it needs nothing but ``sh`` and its tools."""
     confinement: Confinement | None = None
     """How far every order is kept apart, where that is not as usual."""
+    counts_cpu = True
+    """Whether a task is billed what its own processes used: a fake runs none, and a sandbox works too for what it keeps."""
 
     @pytest.fixture
     async def engine(self, connect: Connect) -> AsyncGenerator[Engine, None]:
@@ -527,6 +549,18 @@ class BasicPromises:
                 was, now = getattr(before.meters, name), getattr(after.meters, name)
                 assert (was is None and now is None) or now >= was, name
         assert seen[-1].meters.wall_ms >= 2900 * self.tick_s
+
+    @pytest.mark.parametrize("wanted_s", [0.5, 2.0])
+    async def test_cpu_time_is_metered_as_the_task_itself_counts_it(
+        self, caller: EngineCaller, wanted_s: float
+    ) -> None:
+        if not self.counts_cpu:
+            pytest.skip("what this engine meters is not what the task's processes used")
+        order = await caller.run(COUNTS_ITS_CPU.replace("TICKS", str(round(wanted_s * 50))))
+        seen = await caller.ended(order.allocation_id)
+        told_s = cpu_seconds(await caller.log(order.allocation_id))
+        assert told_s >= wanted_s * 0.9
+        assert abs(seen.meters.cpu_us / 1e6 - told_s) <= 0.02 * told_s + 0.02
 
     async def test_network_bytes_are_counted_only_where_the_engine_says_so(
         self, caller: EngineCaller

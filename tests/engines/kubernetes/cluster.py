@@ -42,6 +42,8 @@ class Options(NamedTuple):
     """Without one, watches read etcd itself, so that a compaction alone expires their resource versions."""
     flags: tuple[str, ...] = ()
     """More flags for the API server."""
+    address: str = "127.0.0.1"
+    """Where the API server listens; a node with a network of its own cannot reach loopback."""
 
 
 WHOLE = Options()
@@ -55,9 +57,9 @@ class Cluster:
         self.options = options
         self.authority = Authority(folder)
         self.port, self._etcd_port, self._peer_port = free_ports(3)
-        self.url = f"https://127.0.0.1:{self.port}"
+        self.url = f"https://{options.address}:{self.port}"
         self.etcd_url = f"http://127.0.0.1:{self._etcd_port}"
-        self.server_pair = self.authority.server("server")
+        self.server_pair = self.authority.server("server", options.address)
         self.kubelet_client = self.authority.client("kube-apiserver", ("system:masters",))
         self._certificates = {user: self.authority.client(user, GROUPS[user]) for user in TOKENS}
         self._accounts = signing_key(folder)
@@ -189,8 +191,8 @@ class Cluster:
     def _api_server_flags(self) -> list[str]:
         return [
             f"--etcd-servers={self.etcd_url}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            f"--bind-address={self.options.address}",
+            f"--advertise-address={self.options.address}",
             f"--secure-port={self.port}",
             f"--tls-cert-file={self.server_pair.certificate}",
             f"--tls-private-key-file={self.server_pair.key}",

@@ -8,6 +8,7 @@ import pytest
 
 from engines.kubernetes.cluster import Cluster, Options, cluster, clusters
 from engines.kubernetes.nodes import node, run_nodes
+from engines.kubernetes.real_node import real_cluster
 from tools.control_plane import NoControlPlaneError, programs
 
 
@@ -30,6 +31,13 @@ def kubernetes_cluster(kubernetes_programs: None) -> Generator[Cluster]:
         cluster() as made,
         run_nodes(made, node("node-1", zone="north"), node("node-2", zone="south", **devices)),
     ):
+        yield made
+
+
+@pytest.fixture(scope="session")
+def real_nodes(kubernetes_programs: None) -> Generator[Cluster]:
+    """A whole cluster with one real node: a kubelet, containerd and a network of pods; its one image is ``IMAGE``."""
+    with real_cluster() as made:
         yield made
 
 

@@ -522,7 +522,7 @@ class Wrapper:
             "cpu_us": reaped_cpu_us if counted_us is None else counted_us,
             "read_bytes": read_bytes,
             "written_bytes": written_bytes,
-            "memory_peak_kib": self._group.memory_peak_kib(),
+            "memory_peak_kib": self._memory_peak_kib(),
             "log_bytes": self._log.offset,
             **carried,
         }
@@ -530,6 +530,11 @@ class Wrapper:
         self._record_exit(record)
         reach("after-exit-record")
         self._nudge()
+
+    def _memory_peak_kib(self) -> int:
+        """Return the most the group ever held; where nobody counts that, the most that one of its processes did."""
+        peak_kib = self._group.memory_peak_kib()
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if peak_kib is None else peak_kib
 
     def _lost_files(self) -> bool:
         """Return whether the host had no room for what the task wrote; looked into where it may be so."""

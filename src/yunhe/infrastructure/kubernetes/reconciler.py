@@ -6,12 +6,15 @@ length of its log, and what was released is removed.
 """
 
 import logging
+from contextlib import suppress
 
 import anyio
 import msgspec
 
+from yunhe.infrastructure.contract.model import ExecRequest
 from yunhe.infrastructure.kubernetes.api.answers import ChangedMeanwhileError, decode
 from yunhe.infrastructure.kubernetes.api.client import Api
+from yunhe.infrastructure.kubernetes.api.exec_session import open_exec
 from yunhe.infrastructure.kubernetes.api.key_queue import KeyQueue
 from yunhe.infrastructure.kubernetes.api.shapes import Key, Pod, Record
 from yunhe.infrastructure.kubernetes.api.store import Store
@@ -24,6 +27,7 @@ from yunhe.infrastructure.kubernetes.objects.phases import (
     has_run,
     is_gone,
     is_over,
+    is_running,
     state_of,
     terminated_of,
     unsettled_s,
@@ -44,6 +48,11 @@ LOOK_AGAIN_S = 2.0
 FORCE_AFTER_AT_LEAST_S = 2.0
 """A deleted pod's log is gone with it: what obeys the polite signal keeps its log even where there is no grace."""
 READ_LOG_TRIES = 4
+SIGNAL_WITHIN_S = 10.0
+ASK = "kill -TERM 1"
+"""Process 1 of the task's container is our wrapper, which hands it on and keeps the grace."""
+FORCE = "kill -KILL -1"
+"""All but process 1 and whoever says it."""
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +136,10 @@ class PodReconciler:
         try:
             if not pod.spec.node_name:
                 self._keep(await self._api.delete(path_of("pods", key), uid=pod.metadata.uid))
+            elif left_s > 0 and has_keeper(pod) and is_running(pod):
+                # A node that ends a whole pod says nothing of the task before its keeper has ended too.
+                await self._signal(key, ASK if self._clock() < stop_by else FORCE)
+                left_s = min(left_s, LOOK_AGAIN_S)
             elif left_s <= 0 and pod.metadata.deletion_timestamp is None:
                 await self._api.delete(path_of("pods", key), uid=pod.metadata.uid, grace_s=1)
             elif pod.spec.active_deadline_seconds != 1:
@@ -139,6 +152,13 @@ class PodReconciler:
             self.queue.add_after(key, LOOK_AGAIN_S)
         if left_s > 0:
             self.queue.add_after(key, left_s + 0.05)
+
+    async def _signal(self, key: Key, script: str) -> None:
+        """Signal the task from inside its container; what comes too early, or not at all, is repeated."""
+        request = ExecRequest(argv=("/bin/sh", "-c", script))
+        with suppress(YunheError), anyio.move_on_after(SIGNAL_WITHIN_S):
+            async with open_exec(self._api, key, request) as session:
+                await session.wait()
 
     async def remove(self, pod: Pod, *, secret: bool) -> None:
         """Remove an ended pod and its secret; only its record stays."""

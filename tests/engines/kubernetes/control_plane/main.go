@@ -1,8 +1,9 @@
-// Command control-plane is kube-apiserver, kube-scheduler, kube-controller-manager and etcd in one
-// file: what they share is linked once. The first argument says which of them to be.
+// Command control-plane is kube-apiserver, kube-scheduler, kube-controller-manager, etcd and the node's
+// kubelet in one file: what they share is linked once. The first argument says which of them to be.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -13,6 +14,7 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
@@ -20,10 +22,11 @@ func main() {
 		"kube-apiserver":          apiserver.NewAPIServerCommand,
 		"kube-controller-manager": controllers.NewControllerManagerCommand,
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+		"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 		"etcd":                    newEtcdCommand,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: control-plane kube-apiserver|kube-controller-manager|kube-scheduler|etcd [flags]")
+		fmt.Fprintln(os.Stderr, "usage: control-plane kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|etcd [flags]")
 		os.Exit(2)
 	}
 	name := os.Args[1]

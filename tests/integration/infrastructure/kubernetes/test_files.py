@@ -1,7 +1,7 @@
 """Files on their way into a pod and out of it: kept by the cluster, so that no process of ours must live for them."""
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -159,7 +159,7 @@ async def test_too_many_files_are_refused_unread_and_leave_nothing(caller: Engin
     assert b"".join([chunk async for chunk in unread]) == archive
     assert await caller.look(huge.allocation_id) is None
     await engine_of(caller).put_archive(
-        caller.upload(archive, allocation_id=huge.allocation_id), unread_again()
+        caller.upload(archive, allocation_id=huge.allocation_id), chunks_of(archive)
     )
     rest = caller.upload(
         archive,
@@ -168,14 +168,10 @@ async def test_too_many_files_are_refused_unread_and_leave_nothing(caller: Engin
         size_bytes=FILES_LIMIT_BYTES - len(archive) + 1,
     )
     with pytest.raises(TooLargeError):
-        await engine_of(caller).put_archive(rest, unread_again())
+        await engine_of(caller).put_archive(rest, chunks_of(archive))
     await caller.engine.stop(huge.allocation_id, 1)
     await caller.engine.release(huge.allocation_id, 1)
     assert await pieces_of(caller, huge.allocation_id) == []
-
-
-def unread_again() -> AsyncIterator[bytes]:
-    return chunks_of(archive_of({"a": b"x"}))
 
 
 async def test_what_was_only_prepared_can_be_stopped_and_then_takes_no_file_and_no_launch(

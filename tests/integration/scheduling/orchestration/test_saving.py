@@ -1,9 +1,8 @@
 """A job that is ended has time to save its work, and what it saved is among its outputs."""
 
-import sys
 import tarfile
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
@@ -11,11 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from engines.ray_cluster import RayIsMissingError, ray_cluster, ray_python
-from engines.slurm.cluster import slurm_cluster
+from engines.pools import PoolAndImage
 from support import apart
-from support.agent_roots import agent_root
-from support.containers import IMAGE, container_store
 from yunhe.control.pools.model import PoolSpec
 from yunhe.entrypoints.cli.views.jobs import being_ended_text
 from yunhe.runtime.platform import Platform
@@ -96,9 +92,8 @@ async def trainer(home: Path, spec: PoolSpec, *, handler_s: float = 1.0) -> Asyn
 
 
 @pytest.fixture
-def here() -> Generator[PoolSpec, None, None]:
-    with agent_root() as root:
-        yield PoolSpec(name="here", kind="local", options={"root": str(root), "cpus": "2"})
+def here(pool_process: PoolAndImage) -> PoolSpec:
+    return pool_process[0]
 
 
 SHAPES = {
@@ -191,46 +186,3 @@ async def test_a_handler_of_20_seconds_saves_its_work_on_every_engine(
         for job in (stopped, late, drained):
             assert await t.checkpoint(job) == b"epoch 7"
             assert b"went on" not in await t.log(job)
-
-
-Pool = tuple[PoolSpec, dict[str, str]]
-
-
-@pytest.fixture
-def pool_process(here: PoolSpec) -> Pool:
-    return here, {}
-
-
-@pytest.fixture
-def pool_container(monkeypatch: pytest.MonkeyPatch) -> Generator[Pool, None, None]:
-    with container_store() as store, agent_root() as root:
-        for name, value in store.environment.items():
-            monkeypatch.setenv(name, value)
-        yield PoolSpec(name="here", kind="local", options={"root": str(root), "cpus": "2"}), {"image": IMAGE}
-
-
-@pytest.fixture
-def pool_slurm() -> Generator[Pool, None, None]:
-    with slurm_cluster() as cluster:
-        options = {
-            "root": str(cluster.directory / "platform"),
-            "slurm_conf": str(cluster.configuration),
-            "partition": "main",
-            "python": sys.executable,
-        }
-        yield PoolSpec(name="site", kind="slurm", options=options), {}
-
-
-@pytest.fixture
-def pool_ray() -> Generator[Pool, None, None]:
-    try:
-        ray_python()
-    except RayIsMissingError as reason:
-        pytest.skip(str(reason))
-    with ray_cluster() as cluster:
-        yield PoolSpec(name="ray", kind="ray", target=cluster.url), {}
-
-
-@pytest.fixture
-def pool_kubernetes(kubeconfig: Path) -> Pool:
-    return PoolSpec(name="cluster", kind="kubernetes", options={"kubeconfig": str(kubeconfig)}), {}

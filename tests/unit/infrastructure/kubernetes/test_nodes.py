@@ -279,10 +279,10 @@ def test_meters_only_grow_and_every_sample_lands_in_one_minute(steps: list[tuple
         for name in ("wall_ms", "cpu_us", "memory_mib_ms", "memory_peak_mib", "gap_ms"):
             assert getattr(now, name) >= getattr(before, name)
         before = now
-    minutes.add(AllocationId("a"), meter.rest())
+    minutes.add(AllocationId("a"), meter.rest(1000.0, at))
     folded = minutes.beyond(-1)
     taken = sum(minute.samples for minute in folded)
-    assert taken == len(steps) - 1
+    assert taken == len(steps), "the first only tells where the counters stood, and the end is one more"
     assert [minute.seq for minute in folded] == list(range(100, 100 + len(folded)))
     assert all(0 <= minute.cpu_mean_millis <= minute.cpu_max_millis * (1 + 1e-9) for minute in folded)
     assert minutes.beyond(100) == folded[1:]

@@ -1,6 +1,7 @@
 """The text that runs the steps, run by this machine's own shells."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,9 +18,11 @@ from yunhe.infrastructure.kubernetes.files.step_marks import StepMarks
 from yunhe.infrastructure.kubernetes.objects.wrapper import (
     KEEPER,
     TIMED_OUT,
+    USED,
     WRAPPER,
     Folders,
     Note,
+    Used,
     command,
     read_note,
     unexpanded,
@@ -43,6 +46,7 @@ class Task:
         self.timeout_s = 0
         self.grace_s = 10
         self.path = os.environ["PATH"]
+        self.groups = "/sys/fs/cgroup"
 
     def bring(self, path: str, archive: bytes) -> None:
         """Lay an archive out as its volume does, in two pieces."""
@@ -56,6 +60,8 @@ class Task:
         folders = Folders(str(self.folder), str(self.folder / "note"), str(self.folder / "files"))
         limits = {"timeout_s": self.timeout_s, "grace_s": self.grace_s}
         argv = command("alloc_1", folders, self.names, unpack=self.unpack, **limits)
+        assert "groups=/sys/fs/cgroup\n" in argv[2]
+        argv[2] = argv[2].replace("groups=/sys/fs/cgroup\n", f"groups={self.groups}\n")
         argv[0:1] = [str(shutil.which("busybox")), "sh"] if shell == "busybox" else [str(shutil.which(shell))]
         return subprocess.Popen(
             argv,
@@ -70,7 +76,11 @@ class Task:
         output, _ = process.communicate(timeout=20)
         marks = StepMarks("alloc_1")
         clean = marks.feed(output) + marks.end()
-        return process.returncode, clean, (self.folder / "note").read_text()
+        note, _, _ = self.note().partition(USED)
+        return process.returncode, clean, note
+
+    def note(self) -> str:
+        return (self.folder / "note").read_text()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -294,3 +304,81 @@ def test_what_timed_out_saves_its_work_and_the_note_says_why(tmp_path: Path, she
     code, output, note = task.run(shell)
     assert (code, output.replace(b"Terminated\n", b"")) == (143, b"ready\nsaved\n")
     assert read_note(note) == Note("step-1", TIMED_OUT)
+
+
+BUSY = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done\n"
+GROUPS = {
+    "v2": {
+        "cgroup.events": "populated 1",
+        "cpu.stat": "usage_usec {cpu_us}\nuser_usec 1\nsystem_usec 1",
+        "memory.peak": "{peak}",
+        "io.stat": "8:0 rbytes={read} wbytes={written} rios=1 wios=1\n8:16 \n8:32 rbytes=1000 wbytes=0",
+    },
+    "v1": {
+        "cpuacct/cpuacct.usage": "{cpu_us}000",
+        "memory/memory.max_usage_in_bytes": "{peak}",
+        "blkio/blkio.throttle.io_service_bytes": (
+            "8:0 Read {read}\n8:0 Write {written}\n8:0 Total 9\n8:32 Read 1000\nTotal 9"
+        ),
+    },
+}
+"""The counters of a container's own group, as the kernel writes them."""
+
+
+def lay_out(folder: Path, version: str, **figures: int) -> None:
+    """Write the counters of a group."""
+    for name, text in GROUPS[version].items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.format(**figures) + "\n")
+
+
+@pytest.mark.parametrize("version", GROUPS)
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_counters_of_the_containers_own_group_are_told_from_its_first_step_on(
+    tmp_path: Path, shell: str, version: str
+) -> None:
+    group, later = tmp_path / "group", tmp_path / "later"
+    lay_out(group, version, cpu_us=40_000, peak=2**20, read=0, written=0)
+    lay_out(later, version, cpu_us=6_860_000, peak=5 * 2**20 + 1, read=2**40, written=4096)
+    task = Task(tmp_path, f"cp -r {later}/. {group}\n", "exit 3")
+    task.groups = str(group)
+    assert task.run(shell)[0] == 3
+    assert read_note(task.note()) == Note("step-2", "", Used(6_820_000, 6, 2**40 + 1000, 4096))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_where_there_is_no_group_of_its_own_the_shells_times_are_told(tmp_path: Path, shell: str) -> None:
+    lay_out(tmp_path / "group", "v1", cpu_us=10**12, peak=1, read=1, written=1)
+    (tmp_path / "group/cpuacct/release_agent").touch()  # the root of all groups: everybody's use
+    task = Task(tmp_path, BUSY, f"sh -c '{BUSY}'\nexit 4")
+    task.groups = str(tmp_path / "group")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert task.run(shell)[0] == 4
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    told = read_note(task.note()).used
+    assert told is not None
+    assert used_s > 0.05
+    assert abs(told.cpu_us / 1e6 - used_s) < 0.05, (
+        "but for the wrapper itself, to a hundredth of a second for each figure"
+    )
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_a_step_writes_to_the_note_is_not_what_it_used(tmp_path: Path, shell: str) -> None:
+    lay_out(tmp_path / "group", "v2", cpu_us=5_000_000, peak=2**20, read=1, written=1)
+    later = f"echo usage_usec 9000000 > {tmp_path}/group/cpu.stat"
+    task = Task(tmp_path, f"{later}\nprintf '\\0370 1 1 1 1' >> {tmp_path}/note")
+    task.groups = str(tmp_path / "group")
+    assert task.run(shell)[0] == 0
+    used = read_note(task.note()).used
+    assert used is not None
+    assert used.cpu_us == 4_000_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1 2 3 4", "-1 2 3 4 5", "1 2 3 4 9999999999999999999", "0m1.0s\n", "1e9 1 1 1 1", "\x1e"]
+)
+def test_figures_that_no_wrapper_writes_are_none(text: str) -> None:
+    assert read_note(f"step-1{USED}{text}") == Note("step-1", "", None)

@@ -237,17 +237,17 @@ def _ended(record: Record, pod: Pod) -> PodVerdict:
     status, ended = pod.status, terminated_of(pod)
     if _befell_keeper(pod, ended):
         status = PodStatus(phase=status.phase)
-    why = read_note(ended.message).why if ended is not None else ""
+    note = read_note(ended.message if ended is not None else "")
     words = status.message or status.reason
     disrupted = status.condition("DisruptionTarget")
     if state_of(record) is not RecordState.CLAIMED:
         return PodVerdict(phase=Phase.EXITED, ending=Ending.STOPPED)
-    if why == TIMED_OUT:
+    if note.why == TIMED_OUT:
         return PodVerdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT)
     if status.reason == "DeadlineExceeded":
         return PodVerdict(phase=Phase.EXITED, ending=Ending.TIMED_OUT, detail=words)
     if ended is not None and ended.reason == "OOMKilled":
-        return PodVerdict(phase=Phase.EXITED, ending=Ending.OUT_OF_MEMORY, detail=ended.message)
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.OUT_OF_MEMORY, detail=note.step)
     if status.reason == "Evicted" and any(word in status.message for word in _STORAGE_WORDS):
         return PodVerdict(phase=Phase.EXITED, ending=Ending.DISK_FULL, detail=words)
     if status.reason in _LOST_PLACE or status.reason in _NOT_ADMITTED or status.reason.startswith("OutOf"):
@@ -260,7 +260,7 @@ def _ended(record: Record, pod: Pod) -> PodVerdict:
         deleted = pod.metadata.deletion_timestamp is not None
         if deleted and ended.exit_code in _SIGNALLED:
             return PodVerdict(phase=Phase.EXITED, ending=Ending.STOPPED, detail="Somebody deleted its pod.")
-        return PodVerdict(phase=Phase.EXITED, ending=Ending.DONE, detail=why or _not_started(ended))
+        return PodVerdict(phase=Phase.EXITED, ending=Ending.DONE, detail=note.why or _not_started(ended))
     if not status.phase or status.phase == "Pending":
         return PodVerdict(
             phase=Phase.EXITED, ending=Ending.STOPPED, detail="Its pod was deleted before it began."
@@ -293,6 +293,12 @@ def terminated_of(pod: Pod) -> Terminated | None:
     """Return how the container ended."""
     state = container_of(pod)
     return state.state.terminated if state is not None else None
+
+
+def is_running(pod: Pod) -> bool:
+    """Return whether the container runs now, as far as its node has said."""
+    state = container_of(pod)
+    return state is not None and state.state.running is not None
 
 
 def has_run(pod: Pod) -> bool:

@@ -19,9 +19,38 @@ MARK = b"\x1e"
 # a pipe and does not handle it (the fourth digit of SigCgt): it ends with whoever writes to it. When the shell of a step
 # has died of the signal, the programs that it started have the rest of the grace. They are taken in the order of their
 # numbers: a shell must not see its child end and go on before it is asked itself.
+# "look" reads the counters of the container's own group; the root of all groups (which has "release_agent" or lacks
+# "cgroup.events") is not ours, and then the shell's own "times" stand in. What starts a container uses its group before us:
+# only what is used from here on counts. A device made of others (dm, md, loop) would count their bytes again.
 WRAPPER = r"""
 id=$1; steps=$2; note=$3; limit=$4; files=$5; grace=$6; count=$7; shift 7
 exec 2>/dev/null; umask 077
+groups=/sys/fs/cgroup
+look() {
+  cpu=; peak=; io=
+  if [ -e "$groups/cgroup.events" ]; then
+    read -r key cpu < "$groups/cpu.stat"; [ -z "$cpu" ] || cpu=${cpu}000
+    read -r peak < "$groups/memory.peak"; io=$groups/io.stat
+  elif [ ! -e "$groups/cpuacct/release_agent" ]; then
+    read -r cpu < "$groups/cpuacct/cpuacct.usage"
+    read -r peak < "$groups/memory/memory.max_usage_in_bytes"; io=$groups/blkio/blkio.throttle.io_service_bytes
+  fi
+}
+add() {
+  case $1 in
+    rbytes=*|Read=*) got=`expr "$got" + "${1#*=}"` ;;
+    wbytes=*|Write=*) put=`expr "$put" + "${1#*=}"` ;;
+  esac
+}
+told() {
+  got=0; put=0; look
+  [ -z "$cpu" ] || while read -r device first second rest; do
+    for kind in dm md loop; do [ ! -d "/sys/dev/block/$device/$kind" ] || continue 2; done
+    case $first in *=*) add "$first"; add "$second" ;; *) add "$first=$second" ;; esac
+  done < "$io"
+  { printf '\037'; if [ -n "$cpu" ]; then printf %s "$before $cpu ${peak:-0} $got $put"; else times; fi; } >> "$note"
+}
+look; before=$cpu; trap told EXIT
 stopped=; n=0; shell=/bin/sh; aside=; d=[0-9]
 IFS= read -r line < /proc/self/stat
 self=${line%% *}; line=${line##*) }; line=${line#* }; line=${line#* }; group=${line%% *}
@@ -100,6 +129,12 @@ fetched in what is left of the grace."""
 TIMED_OUT = "timed-out"
 """The reason that the wrapper leaves when the time is up."""
 
+USED = "\x1f"
+"""The unit separator: what stands after it in a note is what was used."""
+
+_COUNTED = re.compile(r"(\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18})")
+_TIME = re.compile(r"(\d{1,9})m(\d{1,2}\.\d{1,9})s")
+_TIMES = re.compile(rf"(?:{_TIME.pattern}\s+){{4}}")
 _EXPANDABLE = re.compile(r"\$(?=[$(])")
 
 
@@ -114,12 +149,23 @@ class Folders(NamedTuple):
     """Archives, a folder for each by number, with its pieces in order."""
 
 
+class Used(NamedTuple):
+    """What a container has used from its first step to its end."""
+
+    cpu_us: int
+    memory_peak_mib: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
 class Note(NamedTuple):
     """What the wrapper has left."""
 
     step: str
     why: str
     """Why it ended, where no step is to blame."""
+    used: Used | None = None
+    """What it used; None: it was killed before it could tell."""
 
 
 def command(
@@ -150,9 +196,23 @@ def command(
 
 
 def read_note(text: str) -> Note:
-    """Return what a note says."""
-    step, _, why = text.partition(MARK.decode())
-    return Note(step, why)
+    """Return what a note says; the task can write to it too, so the last figures, which are the wrapper's, count."""
+    words, *told = text.split(USED)
+    step, _, why = words.partition(MARK.decode())
+    return Note(step, why, _read_used(told[-1]) if told else None)
+
+
+def _read_used(text: str) -> Used | None:
+    """Return the figures of a group, else those of the shell's children; None where they are neither."""
+    if found := _COUNTED.fullmatch(text):
+        before_ns, cpu_ns, peak_bytes, read_bytes, written_bytes = map(int, found.groups())
+        peak_mib = -(-peak_bytes // 2**20)
+        return Used(max(0, cpu_ns - before_ns) // 1000, peak_mib, read_bytes, written_bytes)
+    if _TIMES.fullmatch(text):
+        # The first line is the shell itself.
+        times = _TIME.findall(text)[2:]
+        return Used(sum(round((int(minutes) * 60 + float(seconds)) * 1e6) for minutes, seconds in times))
+    return None
 
 
 def unexpanded(text: str) -> str:

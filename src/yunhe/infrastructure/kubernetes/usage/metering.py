@@ -22,6 +22,7 @@ from yunhe.infrastructure.kubernetes.objects.phases import (
     terminated_of,
 )
 from yunhe.infrastructure.kubernetes.objects.pods import path_of
+from yunhe.infrastructure.kubernetes.objects.wrapper import read_note
 from yunhe.infrastructure.kubernetes.usage.meters import Minutes, PodMeter
 from yunhe.infrastructure.kubernetes.usage.stats import Stats
 from yunhe.kernel.clock import Clock
@@ -81,13 +82,15 @@ class Metering:
             return Meters()
         # The API tells whole seconds only; so do we while it runs, lest the end come before the present.
         until = epoch(ended.finished_at) if ended is not None else float(int(self._clock()))
-        return self._meter(pod).meters(int(max(0.0, (until or began) - began) * 1000))
+        used = read_note(ended.message).used if ended is not None else None
+        return self._meter(pod).meters(int(max(0.0, (until or began) - began) * 1000), used)
 
     def finish(self, pod: Pod) -> Meters:
         """Return the last word on a pod's meters, and hand out its open minute."""
         meters = self.meters(pod)
-        meter = self._meter(pod)
-        self._minutes.add(meter.allocation_id, meter.rest())
+        meter, began, ended = self._meter(pod), started_at(pod), terminated_of(pod)
+        if began is not None and ended is not None:
+            self._minutes.add(meter.allocation_id, meter.rest(began, epoch(ended.finished_at) or began))
         return meters
 
     def forget(self, key: Key) -> None:

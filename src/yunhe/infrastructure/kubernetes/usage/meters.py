@@ -1,7 +1,9 @@
 """What an allocation has used, from what its node says of it now and then.
 
-Processor time is the kernel's own counter and loses nothing between samples. Memory has none and is integrated; a gap
-longer than ``GAP_S`` counts at the lower of its two ends. Minutes are folded in this process: when it ends, the open
+Processor time is the kernel's own counter and loses nothing between samples; what came after the last one, and the bytes
+of its disks, the wrapper tells when it ends. That stands in a note to which the task can write too: it can add to what the
+node has told, never take from it. Memory has no counter and is integrated; a gap longer than ``GAP_S`` counts at the lower
+of its two ends. Minutes are folded in this process: when it ends, the open
 minute of each running allocation is lost, the counters are not, for they are written on the pod every minute.
 """
 
@@ -10,11 +12,16 @@ from typing import NamedTuple
 
 from yunhe.agent.runs.meters import BANDS, band_of
 from yunhe.infrastructure.contract.model import Meters, UsageMinute
+from yunhe.infrastructure.kubernetes.objects.wrapper import Used
 from yunhe.kernel.ids import AllocationId
 
 GAP_S = 45.0
 """Kubelets look at a container every ten to twenty seconds."""
 KEPT_MINUTES = 20_000
+MOST_CORES = 1024
+MOST_MEMORY_MIB = 64 * 2**20
+MOST_BYTES_PER_MS = 10**8
+"""More than a node can do: a task that tells more than these has made it up."""
 
 
 class PodSample(NamedTuple):
@@ -36,6 +43,7 @@ class PodMeter:
         self._covered_ms = 0.0
         self._last: PodSample | None = None
         self._minute: list[PodSample] = []
+        self._closed = False
 
     def add(self, sample: PodSample) -> list[PodSample]:
         """Take a sample in; return the samples of a minute that is over, beginning with the one before it."""
@@ -54,19 +62,34 @@ class PodMeter:
         self._minute.append(sample)
         return over
 
-    def rest(self) -> list[PodSample]:
-        """Return the samples of the open minute, for there will be no more."""
+    def rest(self, began: float, ended: float) -> list[PodSample]:
+        """Return the samples of the open minute, for there will be no more.
+
+        The end is the last one, and where no sample saw it the start is the first. If these are too far apart, nobody
+        knows what lies between.
+        """
         rest, self._minute = self._minute, []
+        if self._closed:
+            return []
+        self._closed = True
+        memory_mib = rest[-1].memory_mib if rest else self._held.memory_peak_mib
+        rest = rest or [PodSample(began, 0, 0.0)]
+        end = PodSample(ended + 1.0, self._held.cpu_us, memory_mib)  # it ended within that second
+        if 0 < end.at - rest[-1].at <= GAP_S:
+            rest.append(end)
         return rest if len(rest) > 1 else []
 
-    def meters(self, wall_ms: int) -> Meters:
-        """Return the counters, the wall time being what the pod tells."""
+    def meters(self, wall_ms: int, used: Used | None = None) -> Meters:
+        """Return the counters, the wall time being what the pod tells, and *used* what its task tells at its end."""
         last = self._last
+        told = _possible(used, wall_ms) if used is not None else Used(0)
         self._held = Meters(
             wall_ms=max(self._held.wall_ms, wall_ms),
-            cpu_us=max(self._held.cpu_us, last.cpu_us if last is not None else 0),
+            cpu_us=max(self._held.cpu_us, last.cpu_us if last is not None else 0, told.cpu_us),
             memory_mib_ms=int(self._memory_mib_ms),
-            memory_peak_mib=round(self._memory_peak_mib),
+            memory_peak_mib=max(round(self._memory_peak_mib), told.memory_peak_mib),
+            read_bytes=max(self._held.read_bytes, told.read_bytes),
+            written_bytes=max(self._held.written_bytes, told.written_bytes),
             gap_ms=max(self._held.gap_ms, wall_ms - int(self._covered_ms)),
         )
         return self._held
@@ -78,6 +101,17 @@ class PodMeter:
         else:
             self._memory_mib_ms += (last.memory_mib + sample.memory_mib) / 2 * between_ms
             self._covered_ms += between_ms
+
+
+def _possible(used: Used, wall_ms: int) -> Used:
+    """Return *used* if a node could have done that in the time, else nothing: whoever made it up pays no fantasy price."""
+    most_ms = wall_ms + 1000  # the API tells whole seconds
+    possible = (
+        used.cpu_us <= most_ms * 1000 * MOST_CORES
+        and used.memory_peak_mib <= MOST_MEMORY_MIB
+        and used.read_bytes + used.written_bytes <= most_ms * MOST_BYTES_PER_MS
+    )
+    return used if possible else Used(0)
 
 
 class Minutes:

@@ -20,3 +20,4 @@ class TestPlugin(PluginPromises):
     manifest_path = Path(__file__).with_name("plugin.toml")
     target = Target(address="conformance")
     tick_s = 0.15
+    counts_cpu = False  # the fake pool runs no program; remove this line once your engine does
