@@ -110,7 +110,8 @@ def test_a_damaged_journal_yields_its_intact_beginning_and_loses_no_byte(
         intact = bytes(data[:at]).count(b"\n")
         assert found == entries[:intact]
         aside = b"".join(file.read_bytes() for file in path.glob("journal.quarantine-*"))
-        assert (path / "journal").read_bytes() + aside == bytes(data).rstrip(b"\0")  # zeros at the end are room
+        zeros_are_room = bytes(data).rstrip(b"\0")
+        assert (path / "journal").read_bytes() + aside == zeros_are_room
         assert again.notice
 
 

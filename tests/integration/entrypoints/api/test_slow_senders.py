@@ -123,7 +123,7 @@ def test_health_is_answered_when_every_place_is_taken_and_places_come_back(tmp_p
 def test_who_asks_too_often_is_told_when_to_come_again_and_the_client_does(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(requests_per_s=4)) as served, sockets(served, 1, HALF):
         with ThreadPoolExecutor(20) as threads:
-            answers = list(threads.map(lambda _: asked_once(served), range(40)))
+            answers = list(threads.map(asked_once, [served] * 40))
         refused = [answer for answer in answers if answer.status_code == 429]
         assert refused
         assert refused[0].json()["code"] == "rate-limited"
