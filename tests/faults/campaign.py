@@ -53,6 +53,10 @@ AT_THE_START = (
     "pool-after-intent",
     "pool-before-seen",
     "prices-after-commit",
+    "chunks-before-commit",
+    "chunks-after-commit",
+    "archive-before-commit",
+    "archive-after-commit",
 )
 """Reached only while a platform is set up, so these are armed before it is."""
 ARMED_AT_ONCE = 3

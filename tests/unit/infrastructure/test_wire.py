@@ -164,6 +164,9 @@ def test_a_refusal_arrives_as_the_error_it_was(code: str) -> None:
 def test_every_call_but_those_to_the_plugin_itself_names_its_target() -> None:
     for name, method in METHODS.items():
         fields = {field.name for field in method.request.DESCRIPTOR.fields}
-        assert "target" in fields or name in {"Plugin/Describe", "Resources/PutArchive", "Resources/Exec"}
+        of_streams = {
+            f"Resources/{one}" for one in ("PutArchive", "Exec", "Forward")
+        }  # their first message names it
+        assert "target" in fields or name in {"Plugin/Describe", *of_streams}
     assert "target" in pb.Announcement.DESCRIPTOR.fields_by_name
     assert "target" in pb.ExecStart.DESCRIPTOR.fields_by_name

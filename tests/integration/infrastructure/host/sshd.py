@@ -149,6 +149,8 @@ def _serving(directory: Path, number: int) -> Generator[SshServer, None, None]:
         yield server
     finally:
         server.end()
+        # It goes with its network, unless a task that was left running still lives there.
+        subprocess.run(["ip", "link", "del", link], check=False, stderr=subprocess.DEVNULL)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -112,9 +112,9 @@ def _sent(
 ) -> BlobId:
     cache = default_home() / "cache" / f"{hashlib.sha256(_cache_key(content)).hexdigest()[:32]}.digests"
     unread = unread_bytes(entries, cache) if err().is_terminal else 0
-    with byte_bar(f"reading {_named(content)}", unread) as advance:
+    with byte_bar("reading", _named(content), unread) as advance:
         tree = read_tree(entries, cache, advance)
-    return _send(client, project_id, tree, f"sending {_named(content)}")
+    return _send(client, project_id, tree, _named(content))
 
 
 def _cache_key(content: Sequence[Source]) -> bytes:
@@ -123,14 +123,14 @@ def _cache_key(content: Sequence[Source]) -> bytes:
     )
 
 
-def _send(client: Client, project_id: ProjectId, tree: Tree, label: str) -> BlobId:
+def _send(client: Client, project_id: ProjectId, tree: Tree, name: str) -> BlobId:
     """Send what the project lacks, and return the archive."""
     made = client.put_together(project_id, tree.digests)
     if made.blob_id is not None:
         return made.blob_id
     total = sum(chunk.size_bytes for batch in tree.batches(made.missing, BATCH_BYTES) for chunk in batch)
     sent = 0
-    with byte_bar(label, total) as advance:
+    with byte_bar("sending", name, total) as advance:
         try:
             while made.blob_id is None:
                 for size in _send_some(client, project_id, tree, made.missing):

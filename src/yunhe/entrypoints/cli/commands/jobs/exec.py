@@ -53,7 +53,7 @@ def run_beside(job: str, argv: tuple[str, ...], *, interactive: bool, terminal: 
     context = current_context()
     with connected(context) as client:
         found = find_job(client, job)
-    columns, rows = shutil.get_terminal_size()
+    columns, rows = os.get_terminal_size(sys.stdin.fileno()) if terminal else shutil.get_terminal_size()
     request = ExecRequest(argv=argv, tty=terminal, rows=rows, columns=columns)
     return anyio.run(_exec, context, found.id, request, interactive or terminal)
 
@@ -80,10 +80,20 @@ async def _pass_output(session: ExecStream) -> YunheError | None:
     """Write what comes until the command ends; return why, where it was refused or cut off."""
     try:
         while data := await session.receive():
-            os.write(sys.stdout.fileno(), data)
+            await _write_whole(sys.stdout.fileno(), data)
     except YunheError as error:
         return error
     return None
+
+
+async def _write_whole(handle: int, data: bytes) -> None:
+    """Write all of *data*, also where whoever reads it has made the pipe one that takes a part or nothing."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(handle, rest) :]
+        except BlockingIOError:
+            await anyio.wait_writable(handle)
 
 
 async def _pass_input(session: ExecStream, interactive: bool) -> None:  # noqa: FBT001 - a task group passes by position
@@ -103,7 +113,7 @@ async def _pass_input(session: ExecStream, interactive: bool) -> None:  # noqa: 
 async def _pass_size(session: ExecStream) -> None:
     with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
         async for _ in changes:
-            columns, rows = shutil.get_terminal_size()
+            columns, rows = os.get_terminal_size(sys.stdin.fileno())
             await session.resize(rows, columns)
 
 
