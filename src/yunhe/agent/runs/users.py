@@ -93,6 +93,10 @@ class Users:
         )
 
 
+LARGEST_USERS_BYTES = 1024 * 1024
+"""A file of users that is larger stays as it is."""
+
+
 def named(uid: int, home: str) -> dict[str, str]:
     """Return the lines of ``/etc/passwd`` and ``/etc/group`` by which a task's user has a name: ssh and git need one."""
     return {"/etc/passwd": f"task:x:{uid}:{uid}:task:{home}:/bin/sh\n", "/etc/group": f"task:x:{uid}:\n"}

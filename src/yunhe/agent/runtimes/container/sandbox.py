@@ -11,7 +11,7 @@ from typing import Any
 from yunhe.agent.limits.limits import LimitGroup
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.processes import Identity, is_alive
-from yunhe.agent.runs.users import named
+from yunhe.agent.runs.users import LARGEST_USERS_BYTES, named
 from yunhe.agent.runtimes.container import engine
 from yunhe.agent.runtimes.container.environment import environment_inside
 from yunhe.agent.runtimes.interface import RunHelper, Sandbox
@@ -66,7 +66,9 @@ class ContainerSandbox(Sandbox):
                 self.enter()
                 for path, line in named(self.order["uid"], self.run.work).items():
                     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
-                        text = line.encode() + file.read()
+                        if os.fstat(file.fileno()).st_size > LARGEST_USERS_BYTES:
+                            continue  # an image's own file is read outside of the task's limits
+                        text = line.encode() + file.read(LARGEST_USERS_BYTES)
                         os.fchmod(file.fileno(), 0o644)  # the engine may have made it for root alone
                         file.seek(0)
                         file.write(text)
