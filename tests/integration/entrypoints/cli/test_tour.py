@@ -191,6 +191,7 @@ def test_a_shell_beside_a_job_has_a_real_terminal(admin: Shell) -> None:
         assert beside.wait(timeout=20) == 9
     finally:
         beside.kill()
+        beside.wait()
         os.close(master)
         admin.inside("stop", "-y", "host")
 
@@ -213,7 +214,10 @@ def _read_until(terminal: int, wanted: bytes, within_s: float = 20.0) -> bytes:
     while wanted not in seen:
         assert time.monotonic() < give_up, seen
         if select.select([terminal], [], [], 0.2)[0]:
-            seen += os.read(terminal, 4096)
+            try:
+                seen += os.read(terminal, 4096)
+            except OSError as error:  # every writer is gone
+                pytest.fail(f"it ended before {wanted!r}: {seen!r} ({error})")
     return seen
 
 

@@ -1,7 +1,6 @@
 """``yunhe exec``: a command, or a shell, beside a running job."""
 
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -53,7 +52,7 @@ def run_beside(job: str, argv: tuple[str, ...], *, interactive: bool, terminal: 
     context = current_context()
     with connected(context) as client:
         found = find_job(client, job)
-    columns, rows = os.get_terminal_size(sys.stdin.fileno()) if terminal else shutil.get_terminal_size()
+    rows, columns = _terminal_size() if terminal else (24, 80)
     request = ExecRequest(argv=argv, tty=terminal, rows=rows, columns=columns)
     return anyio.run(_exec, context, found.id, request, interactive or terminal)
 
@@ -113,8 +112,13 @@ async def _pass_input(session: ExecStream, interactive: bool) -> None:  # noqa: 
 async def _pass_size(session: ExecStream) -> None:
     with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
         async for _ in changes:
-            columns, rows = os.get_terminal_size(sys.stdin.fileno())
-            await session.resize(rows, columns)
+            await session.resize(*_terminal_size())
+
+
+def _terminal_size() -> tuple[int, int]:
+    """Return rows and columns; a terminal that nobody told its size (a serial line, a script's) says 0."""
+    columns, rows = os.get_terminal_size(sys.stdin.fileno())
+    return rows or 24, columns or 80
 
 
 @contextmanager
