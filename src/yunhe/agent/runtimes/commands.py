@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -15,21 +16,55 @@ from yunhe.agent.limits.limits import LimitsBackend
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import BESIDE, PATH
 from yunhe.agent.runs.processes import kill_descendants
-from yunhe.agent.runs.users import adopt_orphans
+from yunhe.agent.runs.users import adopt_orphans, end_with_parent
 from yunhe.agent.runtimes.interface import Sandbox
 from yunhe.agent.runtimes.table import sandbox_of
 from yunhe.agent.runtimes.wrapper import COULD_NOT_START, exit_code
 
-_LOOK_EVERY_MS = 50
+KILLED = 128 + signal.SIGKILL
 
 
 def command_job(order: dict[str, Any], handles: list[int]) -> None:
     """Run the command; write its exit code to the status pipe, or end it when nobody reads that any more."""
     status_end, input_end, output_end = handles
-    adopt_orphans()
     sandbox = sandbox_of(order, Run(order["runs"], order["allocation_id"]))
     sandbox.attach()
-    pid = sandbox.fork()
+    heard, told = os.pipe()
+    above = sandbox.fork()
+    if above == 0:
+        try:
+            os.close(status_end)
+            _be_above(order, sandbox, told, input_end, output_end)
+        finally:
+            os._exit(COULD_NOT_START)
+    for handle in (told, input_end, output_end):
+        os.close(handle)
+    code = _wait(heard, status_end)
+    kill_descendants(above)
+    os.kill(above, signal.SIGKILL)
+    os.waitpid(above, 0)
+    sandbox.end_command(above)
+    os.write(status_end, json.dumps({"exit_code": code}).encode())
+
+
+def _wait(heard: int, status_end: int) -> int:
+    """Return the exit code that is told, or that of a killed command once the reader of the status pipe has gone."""
+    poll = select.poll()
+    poll.register(heard, select.POLLIN)
+    poll.register(status_end, 0)  # only its hang-up is of interest
+    ready = dict(poll.poll())
+    return int(os.read(heard, 16) or KILLED) if heard in ready else KILLED
+
+
+def _be_above(order: dict[str, Any], sandbox: Sandbox, told: int, input_end: int, output_end: int) -> None:
+    """Start the command, tell its exit code, and stay above what it leaves behind.
+
+    Orphans go to the first process of their namespace unless someone in it takes them: from there nobody would know
+    that they were the command's.
+    """
+    end_with_parent()
+    adopt_orphans()
+    pid = os.fork()
     if pid == 0:
         try:
             _become_command(order, sandbox, input_end, output_end)
@@ -38,27 +73,16 @@ def command_job(order: dict[str, Any], handles: list[int]) -> None:
         os._exit(COULD_NOT_START + 2)
     os.close(input_end)
     os.close(output_end)
-    code = _wait(pid, status_end)
-    kill_descendants(os.getpid())
-    sandbox.end_command(pid)
-    os.write(status_end, json.dumps({"exit_code": code}).encode())
-
-
-def _wait(pid: int, status_end: int) -> int:
-    """Return the exit code of *pid*; kill it once the reader of the status pipe has gone."""
-    poll = select.poll()
-    poll.register(status_end, 0)  # only its hang-up is of interest
-    while True:
-        ended, status = os.waitpid(-1, os.WNOHANG)
-        if ended == pid:
-            return exit_code(status)
-        if ended == 0 and poll.poll(_LOOK_EVERY_MS):
-            os.kill(pid, signal.SIGKILL)
-            return exit_code(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(ChildProcessError):  # nothing is left, and nothing can come
+        while True:
+            ended, status = os.waitpid(-1, 0)
+            if ended == pid:
+                os.write(told, str(exit_code(status)).encode())
+    signal.pause()
 
 
 def _become_command(order: dict[str, Any], sandbox: Sandbox, input_end: int, output_end: int) -> None:
-    for caught in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
+    for caught in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(caught, signal.SIG_DFL)
     os.setsid()
     if order["tty"]:

@@ -325,7 +325,14 @@ class Wrapper:
 
     def _become_step(self, number: int, report: int) -> None:
         signal.set_wakeup_fd(-1)
-        for caught in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
+        for caught in (
+            signal.SIGCHLD,
+            signal.SIGTERM,
+            signal.SIGPIPE,
+            signal.SIGINT,
+            signal.SIGHUP,
+            signal.SIGXFSZ,
+        ):
             signal.signal(caught, signal.SIG_DFL)
         os.setsid()
         self._group.join()

@@ -121,6 +121,23 @@ async def test_a_command_with_a_terminal_sees_its_size_and_is_ended_when_left(en
             await anyio.sleep(0.05)
 
 
+@pytest.mark.parametrize("last", ["sleep 88.25", "exit 3"])
+async def test_what_a_command_leaves_running_is_ended_with_it_and_the_task_goes_on(
+    engine: HostEngine, last: str
+) -> None:
+    order = await launched(engine, "sleep 60")
+    await running(engine, order.allocation_id)
+    script = f"trap '' HUP TERM; (setsid sleep 88.25 &); sleep 88.25 & echo begun; {last}"
+    with anyio.fail_after(60):
+        async with engine.exec(order.allocation_id, ExecRequest(argv=("sh", "-c", script))) as session:
+            assert await session.receive() == b"begun\n"
+            if last == "exit 3":
+                assert (await session.receive(), await session.wait()) == (b"", 3)
+        while processes_of("^sleep 88.25"):
+            await anyio.sleep(0.05)
+    await running(engine, order.allocation_id)
+
+
 async def test_what_a_task_leaves_running_is_ended_with_it(engine: HostEngine) -> None:
     order = await launched(engine, "(setsid sleep 99.125 &); (trap '' TERM HUP; sleep 99.125) & sleep 0.2")
     seen = await ended(engine, order.allocation_id)
