@@ -1,1 +1,1 @@
-"""Logs of the platform itself, with secrets kept out."""
+"""What the platform tells of itself: logs without secrets, metrics, failpoints, loops that are restarted."""

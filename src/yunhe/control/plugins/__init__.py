@@ -1,1 +1,1 @@
-"""Registered pools and the adapters that reach them."""
+"""Plugins: programs that reach pools; registered, started within limits, supervised by heartbeats, replaced while running."""
