@@ -15,6 +15,7 @@ import pytest
 
 from support.agent_roots import agent_root
 from support.repository import REPOSITORY
+from support.terminal import Terminal
 from yunhe.entrypoints.cli.main import COMMANDS
 from yunhe.entrypoints.cli.session.context import Config
 from yunhe.entrypoints.cli.terminal.shell import run
@@ -50,6 +51,11 @@ class Shell:
             timeout=timeout_s,
             check=False,
         )
+
+    def terminal(self, *words: str | Path, size: tuple[int, int] | None = None, **variables: str) -> Terminal:
+        """Run ``yunhe WORDS`` at a terminal of *size*, rows and columns."""
+        environment = {**self.environment, **variables}
+        return Terminal([*YUNHE, *words], cwd=self.cwd, env=environment, size=size)
 
     def inside(self, *words: str | Path, typed: str = "") -> subprocess.CompletedProcess[str]:
         """Do the same without a new process: what starts and loads is the same for every command."""

@@ -1,10 +1,5 @@
 """Whatever a user may write, no command passes its control characters on to the terminal of another."""
 
-import os
-import pty
-import select
-import subprocess
-import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +8,7 @@ import msgspec
 import pytest
 
 from integration.entrypoints.api.serving import Served, add_fake_pool, serving
-from integration.entrypoints.cli.conftest import YUNHE, Shell
+from integration.entrypoints.cli.conftest import Shell
 from yunhe.entrypoints.cli.session.context import Config, Context
 from yunhe.entrypoints.cli.terminal.clean import clean, clean_json
 from yunhe.entrypoints.client import Client
@@ -89,29 +84,8 @@ def write_everywhere(vic: Client, admin: Client) -> None:
 
 def on_terminal(shell: Shell, *words: str) -> str:
     """Return all that a command writes to a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*YUNHE, *words],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=shell.cwd,
-        env={**shell.environment, "TERM": "xterm-256color", "COLUMNS": "200"},
-    )
-    os.close(theirs)
-    written, give_up = b"", time.monotonic() + 60
-    while time.monotonic() < give_up:
-        if select.select([ours], [], [], 0.2)[0]:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            written += piece
-    process.wait(timeout=10)
-    os.close(ours)
-    return written.decode(errors="surrogateescape")
+    with shell.terminal(*words, TERM="xterm-256color", COLUMNS="200") as terminal:
+        return terminal.rest().decode(errors="surrogateescape")
 
 
 def test_no_command_passes_on_control_characters(served: Served, tmp_path: Path) -> None:

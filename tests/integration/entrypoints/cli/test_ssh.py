@@ -1,15 +1,8 @@
 """``yunhe ssh`` is called as ssh is, by people and by programs."""
 
-import fcntl
 import os
-import pty
-import select
 import shutil
-import signal
-import struct
 import subprocess
-import termios
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -55,32 +48,15 @@ def test_its_input_may_be_a_file_or_nothing(entered: Shell, tmp_path: Path) -> N
 
 
 def test_a_shell_has_a_terminal_that_follows_the_window(entered: Shell) -> None:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
-    process = subprocess.Popen(
-        [*YUNHE, "ssh", "entered"],
-        cwd=entered.cwd,
-        env=entered.environment,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    try:
-        seen = _until(master, b"$ ")
-        os.write(master, b"stty size; cat note.txt\n")
-        seen += _until(master, b"30 90")
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        process.send_signal(signal.SIGWINCH)
-        os.write(master, b"while test \"$(stty size)\" = '30 90'; do sleep 0.1; done; stty size; exit 9\n")
-        seen += _until(master, b"40 100")
+    with entered.terminal("ssh", "entered", size=(30, 90)) as terminal:
+        terminal.until(b"$ ")
+        terminal.type(b"stty size; cat note.txt\n")
+        seen = terminal.until(b"30 90")
+        terminal.resize(40, 100)
+        terminal.type(b"while test \"$(stty size)\" = '30 90'; do sleep 0.1; done; stty size; exit 9\n")
+        seen += terminal.until(b"40 100")
         assert b"in\r\n" in seen
-        assert process.wait(timeout=30) == 9
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
+        assert terminal.process.wait(timeout=30) == 9
 
 
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
@@ -99,13 +75,3 @@ def test_rsync_goes_through_it_both_ways(entered: Shell, tmp_path: Path) -> None
         )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "back" / "with a blank").read_bytes() == data
-
-
-def _until(master: int, words: bytes) -> bytes:
-    seen = b""
-    give_up = time.monotonic() + 40
-    while words not in seen:
-        ready, _, _ = select.select([master], [], [], max(0.0, give_up - time.monotonic()))
-        assert ready, seen
-        seen += os.read(master, 4096)
-    return seen

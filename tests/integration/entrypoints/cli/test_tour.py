@@ -1,10 +1,7 @@
 """The first ten minutes: what the README promises, done as a user would do it."""
 
 import json
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import time
@@ -172,28 +169,12 @@ def test_interrupting_a_run_leaves_the_job_running(admin: Shell) -> None:
 def test_a_shell_beside_a_job_has_a_real_terminal(admin: Shell) -> None:
     assert admin.inside("run", "-y", "-d", "--name", "host", "--", "sleep", "60").returncode == 0
     until(lambda: state_of(admin, newest(admin, "host")) is JobState.RUNNING)
-    master, slave = pty.openpty()
-    beside = subprocess.Popen(
-        [*YUNHE, "exec", "-it", "host", "--", "sh"],
-        cwd=REPOSITORY,
-        env=admin.environment,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    try:
-        seen = _read_until(master, b"$ ")
-        os.write(master, b"test -t 0 && echo term-$((40+2)); exit 9\n")
-        seen += _read_until(master, b"term-42")
-        assert b"term-42" in seen
-        assert beside.wait(timeout=20) == 9
-    finally:
-        beside.kill()
-        beside.wait()
-        os.close(master)
-        admin.inside("stop", "-y", "host")
+    with admin.terminal("exec", "-it", "host", "--", "sh") as terminal:
+        terminal.until(b"$ ")
+        terminal.type(b"test -t 0 && echo term-$((40+2)); exit 9\n")
+        terminal.until(b"term-42")
+        assert terminal.process.wait(timeout=20) == 9
+    admin.inside("stop", "-y", "host")
 
 
 def test_a_command_beside_a_job_ends_with_its_own_code_and_sees_the_end_of_its_input(admin: Shell) -> None:
@@ -207,18 +188,6 @@ def test_a_command_beside_a_job_ends_with_its_own_code_and_sees_the_end_of_its_i
         == "100000"
     )
     admin.inside("stop", "-y", "side")
-
-
-def _read_until(terminal: int, wanted: bytes, within_s: float = 20.0) -> bytes:
-    seen, give_up = b"", time.monotonic() + within_s
-    while wanted not in seen:
-        assert time.monotonic() < give_up, seen
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                seen += os.read(terminal, 4096)
-            except OSError as error:  # every writer is gone
-                pytest.fail(f"it ended before {wanted!r}: {seen!r} ({error})")
-    return seen
 
 
 def test_a_job_too_large_is_explained_with_what_would_start_it(admin: Shell) -> None:
