@@ -18,7 +18,7 @@ import numpy as np
 from lab.oversubscription.datasets import DataSet, load_folder
 from lab.oversubscription.printing import grid, percent
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
-from yunhe.flexible.rightsizing import (
+from yunhe.flexible.sizing.rightsizing import (
     CPU_STEP_MILLIS,
     PRICE_BOOK,
     SPEC_QUANTILE,

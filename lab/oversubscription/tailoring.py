@@ -11,7 +11,7 @@ from lab.oversubscription.statistics import percent
 from yunhe.flexible.history import History, history_before
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.replay import TIE
-from yunhe.flexible.rightsizing import (
+from yunhe.flexible.sizing.rightsizing import (
     PRICE_BOOK,
     Guards,
     InstanceSize,

@@ -265,7 +265,7 @@ def test_another_program_recomputes_every_violation_from_the_raw_trace(
 
 @pytest.mark.feature(
     "F05",
-    file="src/yunhe/flexible/rightsizing.py",
+    file="src/yunhe/flexible/sizing/rightsizing.py",
     old="[offer for offer in offers if offer.covers(need)] or [need]",
     new="[need]",
 )

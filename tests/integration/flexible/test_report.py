@@ -9,9 +9,9 @@ import pytest
 from lab.oversubscription.datasets import load_folder
 
 from yunhe.entrypoints.cli.views.flex_report import write_report
-from yunhe.flexible.assessment import ENOUGH_WINDOWS, AssessmentRequest, assess
+from yunhe.flexible.assessment.comparison import ENOUGH_WINDOWS, AssessmentRequest, assess
 from yunhe.flexible.reading.rows import TraceReading
-from yunhe.flexible.rightsizing import PRICE_BOOK, Guards, recommend
+from yunhe.flexible.sizing.rightsizing import PRICE_BOOK, Guards, recommend
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Trace
 from yunhe.kernel.money import Tier

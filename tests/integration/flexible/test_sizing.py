@@ -7,7 +7,7 @@ from lab.oversubscription.datasets import load_folder
 from lab.oversubscription.sizing import Verdict, judge_sizes
 
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
-from yunhe.flexible.rightsizing import Guards
+from yunhe.flexible.sizing.rightsizing import Guards
 
 pytestmark = pytest.mark.engine  # minutes of computing on real traces
 
@@ -29,7 +29,7 @@ def verdicts(traces: Path) -> dict[tuple[str, str], Verdict]:
 
 @pytest.mark.feature(
     "F02",
-    file="src/yunhe/flexible/rightsizing.py",
+    file="src/yunhe/flexible/sizing/rightsizing.py",
     old="float(np.quantile(used, level))",
     new="float(np.mean(used))",
 )
@@ -47,7 +47,7 @@ def test_sizes_made_on_the_past_of_real_traces_cover_their_quantile_later(
 
 @pytest.mark.feature(
     "F02",
-    file="src/yunhe/flexible/rightsizing.py",
+    file="src/yunhe/flexible/sizing/rightsizing.py",
     old="recommended=spec,",
     new="recommended=cheapest_flavour(spec, prices),",
 )

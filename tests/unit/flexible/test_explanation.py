@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from yunhe.flexible.explanation import explain_instance
-from yunhe.flexible.rightsizing import PRICE_BOOK
+from yunhe.flexible.sizing.explanation import explain_instance
+from yunhe.flexible.sizing.rightsizing import PRICE_BOOK
 from yunhe.flexible.trace import DAY_S, Dimension, Trace
 from yunhe.kernel.money import Tier
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yunhe.flexible.explanation import explain_instance
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
-from yunhe.flexible.rightsizing import (
+from yunhe.flexible.sizing.explanation import explain_instance
+from yunhe.flexible.sizing.rightsizing import (
     CPU_STEP_MILLIS,
     MEMORY_STEP_MIB,
     PRICE_BOOK,

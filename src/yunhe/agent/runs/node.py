@@ -28,8 +28,9 @@ from yunhe.agent.runs.register import EXITED, LIVE, PAUSED, PREPARING, RUNNING, 
 from yunhe.agent.runs.spool import Spool
 from yunhe.agent.runs.users import Users
 from yunhe.agent.runtimes.interface import HostOptions
+from yunhe.agent.runtimes.programs import COULD_NOT_START
 from yunhe.agent.runtimes.table import Runtimes
-from yunhe.agent.runtimes.wrapper import COULD_NOT_START, clock_ms
+from yunhe.agent.runtimes.wrapper import clock_ms
 
 POWERS = (
     *("resize", "pin", "pause", "files", "exec", "forward"),

@@ -18,8 +18,8 @@ from yunhe.agent.runs.environment import BESIDE, PATH
 from yunhe.agent.runs.processes import kill_descendants
 from yunhe.agent.runs.users import adopt_orphans, end_with_parent
 from yunhe.agent.runtimes.interface import Sandbox
+from yunhe.agent.runtimes.programs import COULD_NOT_START, exit_code, restore_signals
 from yunhe.agent.runtimes.table import sandbox_of
-from yunhe.agent.runtimes.wrapper import COULD_NOT_START, exit_code
 
 KILLED = 128 + signal.SIGKILL
 
@@ -82,8 +82,7 @@ def _be_above(order: dict[str, Any], sandbox: Sandbox, told: int, input_end: int
 
 
 def _become_command(order: dict[str, Any], sandbox: Sandbox, input_end: int, output_end: int) -> None:
-    for caught in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(caught, signal.SIG_DFL)
+    restore_signals()
     os.setsid()
     if order["tty"]:
         fcntl.ioctl(input_end, termios.TIOCSCTTY, 0)

@@ -33,13 +33,11 @@ from yunhe.agent.runs.users import end_with, end_with_parent
 from yunhe.agent.runtimes.interface import STARTED, CalledOffError
 from yunhe.agent.runtimes.log_pump import LogPump
 from yunhe.agent.runtimes.pipelines import read_only_others
+from yunhe.agent.runtimes.programs import COULD_NOT_START, exit_code, program_of, restore_signals
 from yunhe.agent.runtimes.table import sandbox_of
 
 BY_ITSELF = "done"
 """The ending of a task whose steps ended without anybody asking."""
-
-COULD_NOT_START = 125
-"""The exit code of a task of which no step could be executed."""
 
 HOST_FAULTS = (
     errno.ENOSPC,
@@ -324,16 +322,7 @@ class Wrapper:
         reach("after-exec")
 
     def _become_step(self, number: int, report: int) -> None:
-        signal.set_wakeup_fd(-1)
-        for caught in (
-            signal.SIGCHLD,
-            signal.SIGTERM,
-            signal.SIGPIPE,
-            signal.SIGINT,
-            signal.SIGHUP,
-            signal.SIGXFSZ,
-        ):
-            signal.signal(caught, signal.SIG_DFL)
+        restore_signals()
         os.setsid()
         self._group.join()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -590,17 +579,3 @@ def _is_readable(handle: int) -> bool:
 def clock_ms() -> int:
     """Return milliseconds that only go forward, the same for every process of this boot."""
     return time.monotonic_ns() // 1_000_000
-
-
-def exit_code(status: int) -> int:
-    """Return a wait status as shells do: 128 and the signal for what a signal ended."""
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
-def program_of(path: str) -> tuple[str, list[str]]:
-    """Return what executes the script at *path*: what its first line says, else bash, else sh."""
-    with open(path, "rb") as file:
-        if file.read(2) == b"#!":
-            return path, [path]
-    shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
-    return shell, [shell, path]

@@ -7,7 +7,7 @@ from lab.oversubscription.sizing import Verdict, judge_sizes, sizing_table
 
 from yunhe.flexible.placing.tiers import BEST_TO_WORST
 from yunhe.flexible.replay import LONG_LIVED
-from yunhe.flexible.rightsizing import Guards
+from yunhe.flexible.sizing.rightsizing import Guards
 from yunhe.flexible.synthetic import Cluster, synthetic_trace
 from yunhe.flexible.trace import Dimension, Floats, Trace
 from yunhe.kernel.money import Tier
@@ -36,7 +36,7 @@ def cluster() -> Trace:
 
 @pytest.mark.feature(
     "F02",
-    file="src/yunhe/flexible/rightsizing.py",
+    file="src/yunhe/flexible/sizing/rightsizing.py",
     old="float(np.quantile(used, level))",
     new="float(np.mean(used))",
 )

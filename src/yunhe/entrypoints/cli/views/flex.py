@@ -9,10 +9,10 @@ from rich.progress import Progress
 from rich.text import Text
 
 from yunhe.entrypoints.cli.terminal.screen import err, hints, out, table
-from yunhe.flexible.assessment import Assessment, PolicyResult
-from yunhe.flexible.explanation import InstanceExplanation
+from yunhe.flexible.assessment.comparison import Assessment, PolicyResult
 from yunhe.flexible.reading.rows import TraceReading
-from yunhe.flexible.rightsizing import InstanceSize, Recommendation, Severity, flavour_waste
+from yunhe.flexible.sizing.explanation import InstanceExplanation
+from yunhe.flexible.sizing.rightsizing import InstanceSize, Recommendation, Severity, flavour_waste
 from yunhe.kernel.money import MICROS, Prices, show_money
 from yunhe.kernel.units import show_cpu, show_duration, show_memory
 

@@ -15,9 +15,9 @@ from yunhe.entrypoints.cli.views.flex_svg import (
     heat_map,
     scatter,
 )
-from yunhe.flexible.assessment import ENOUGH_WINDOWS, Assessment, PolicyResult
+from yunhe.flexible.assessment.comparison import ENOUGH_WINDOWS, Assessment, PolicyResult
 from yunhe.flexible.reading.rows import TraceReading
-from yunhe.flexible.rightsizing import Recommendation, Severity, flavour_waste
+from yunhe.flexible.sizing.rightsizing import Recommendation, Severity, flavour_waste
 from yunhe.kernel.money import Prices, show_money
 from yunhe.kernel.units import show_duration
 

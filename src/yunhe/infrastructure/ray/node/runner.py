@@ -24,7 +24,8 @@ from yunhe.agent.limits.ungrouped import Ungrouped
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.environment import DEFAULT_GRACE_S, environment_of
 from yunhe.agent.runs.processes import identify, is_alive
-from yunhe.agent.runtimes.wrapper import COULD_NOT_START, Wrapper
+from yunhe.agent.runtimes.programs import COULD_NOT_START
+from yunhe.agent.runtimes.wrapper import Wrapper
 from yunhe.infrastructure.ray.node.report import Reporter, write_report
 
 ORDER = "yunhe-order.json"

@@ -14,7 +14,7 @@ from yunhe.agent.protocol.calls import Call
 from yunhe.agent.protocol.refusals import CONFLICT, Refusal
 from yunhe.agent.protocol.streams import feed, open_pipes, open_terminal, pass_on
 from yunhe.agent.runs.directory import Run
-from yunhe.agent.runtimes.wrapper import COULD_NOT_START
+from yunhe.agent.runtimes.programs import COULD_NOT_START
 from yunhe.infrastructure.slurm.site.job import task_environment
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
 from yunhe.infrastructure.slurm.site.programs import SiteSettings, Slurm

@@ -13,7 +13,7 @@ from yunhe.agent.protocol.refusals import Refusal
 from yunhe.agent.runs.changes import ChangeLog
 from yunhe.agent.runs.directory import Run
 from yunhe.agent.runs.logs import end_of_log
-from yunhe.agent.runtimes.wrapper import COULD_NOT_START
+from yunhe.agent.runtimes.programs import COULD_NOT_START
 from yunhe.infrastructure.slurm.site import answers
 from yunhe.infrastructure.slurm.site.ledger import Ledger, job_number
 from yunhe.infrastructure.slurm.site.programs import Slurm

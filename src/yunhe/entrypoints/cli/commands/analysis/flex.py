@@ -16,7 +16,7 @@ from yunhe.kernel.money import Prices, Tier
 from yunhe.kernel.units import parse_duration_s, parse_memory_mib
 
 if TYPE_CHECKING:
-    from yunhe.flexible.assessment import HostShape
+    from yunhe.flexible.assessment.comparison import HostShape
     from yunhe.flexible.reading.rows import TraceReading
     from yunhe.flexible.reading.tables import Table
 
@@ -122,10 +122,10 @@ def assess(  # noqa: PLR0913 - each is an option
     """
     from yunhe.entrypoints.cli.views import flex as flex_show  # noqa: PLC0415 - heavy
     from yunhe.entrypoints.cli.views.flex_report import write_report  # noqa: PLC0415 - heavy
-    from yunhe.flexible.assessment import AssessmentRequest  # noqa: PLC0415 - heavy
-    from yunhe.flexible.assessment import assess as walk  # noqa: PLC0415 - heavy
-    from yunhe.flexible.rightsizing import Guards  # noqa: PLC0415 - heavy
-    from yunhe.flexible.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
+    from yunhe.flexible.assessment.comparison import AssessmentRequest  # noqa: PLC0415 - heavy
+    from yunhe.flexible.assessment.comparison import assess as walk  # noqa: PLC0415 - heavy
+    from yunhe.flexible.sizing.rightsizing import Guards  # noqa: PLC0415 - heavy
+    from yunhe.flexible.sizing.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
 
     shape, share, prices = _hosts(hosts), _share(stated), _prices(price)
     window_s = _duration(window, "--window 7d") if window else None
@@ -179,8 +179,8 @@ def recommend(  # noqa: PLR0913 - each is an option
       yunhe flex recommend usage.csv --tier medium --cpu-only --output csv > sizes.csv
     """
     from yunhe.entrypoints.cli.views import flex as flex_show  # noqa: PLC0415 - heavy
-    from yunhe.flexible.rightsizing import Guards  # noqa: PLC0415 - heavy
-    from yunhe.flexible.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
+    from yunhe.flexible.sizing.rightsizing import Guards  # noqa: PLC0415 - heavy
+    from yunhe.flexible.sizing.rightsizing import recommend as size_all  # noqa: PLC0415 - heavy
 
     prices, least_s = _prices(price), _duration(least_history, "--least-history 7d")
     reading = _read(UsageInput(file, demo, recorded, tuple(column or ()), assume_cores, repair))
@@ -221,7 +221,7 @@ def explain(  # noqa: PLR0913 - each is an option
       yunhe flex explain vm-42 usage.parquet --tier medium
     """
     from yunhe.entrypoints.cli.views import flex as flex_show  # noqa: PLC0415 - heavy
-    from yunhe.flexible.explanation import explain_instance  # noqa: PLC0415 - heavy
+    from yunhe.flexible.sizing.explanation import explain_instance  # noqa: PLC0415 - heavy
 
     prices = _prices(price)
     reading = _read(UsageInput(file, demo, recorded, tuple(column or ()), assume_cores, repair))
@@ -272,7 +272,7 @@ def _duration(text: str, example: str) -> int:
 
 
 def _hosts(text: str) -> "HostShape | None":
-    from yunhe.flexible.assessment import HostShape  # noqa: PLC0415 - heavy
+    from yunhe.flexible.assessment.comparison import HostShape  # noqa: PLC0415 - heavy
 
     if not text:
         return None
@@ -306,6 +306,6 @@ def _share(text: str) -> float:
 
 
 def _prices(text: str) -> Prices:
-    from yunhe.flexible.rightsizing import PRICE_BOOK  # noqa: PLC0415 - heavy
+    from yunhe.flexible.sizing.rightsizing import PRICE_BOOK  # noqa: PLC0415 - heavy
 
     return parse_prices(text) if text else PRICE_BOOK

@@ -7,7 +7,7 @@ import numpy as np
 
 from yunhe.flexible.profiles.histogram import grid_for_host
 from yunhe.flexible.profiles.profile import LONG_LIVED_PROFILE, new_profile
-from yunhe.flexible.rightsizing import Guards, Recommendation, recommend_some, unmet
+from yunhe.flexible.sizing.rightsizing import Guards, Recommendation, recommend_some, unmet
 from yunhe.flexible.trace import Dimension, Trace, hour_of_week
 from yunhe.kernel.errors import NotFoundError
 from yunhe.kernel.money import Prices, Tier

@@ -1,0 +1,1 @@
+"""Rules for sharing hosts, compared on the same trace: hosts needed, money, promises broken."""
