@@ -23,6 +23,18 @@ CONFIGURED = ("engine", "output 2", "output 3", "output 4", "output 5")
 """What the first file configures: no engine may argue for another value of it."""
 
 
+@pytest.mark.feature(
+    "C41",
+    file="src/yunhe/infrastructure/kubernetes/objects/pods.py",
+    old='"memory": f"{resources.memory_mib}Mi" if resources.memory_mib else "",',
+    new='"memory": f"{2 * resources.memory_mib}Mi" if resources.memory_mib else "",',
+)
+@pytest.mark.feature(
+    "C41",
+    file="src/yunhe/infrastructure/slurm/site/submission.py",
+    old='math.ceil(asked.get("cpu_millis", 0) / 1000)',
+    new='1 + asked.get("cpu_millis", 0) // 1000',
+)
 def test_one_file_has_one_transcript_on_every_engine(platform: Platform, tmp_path: Path) -> None:
     seen = Recorder(platform).record()
     for engine, transcript in seen.items():
