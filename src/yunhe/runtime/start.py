@@ -29,6 +29,7 @@ from yunhe.kernel.errors import ConflictError
 from yunhe.observability.metrics import FINE_BUCKETS_S, REGISTRY, SampledMetrics, measure_lag
 from yunhe.observability.redaction import keep_out
 from yunhe.observability.supervise import supervise
+from yunhe.runtime.decoders import build_decoders
 from yunhe.runtime.housekeeping import Housekeeping
 from yunhe.runtime.modules import start_order
 from yunhe.runtime.notary import Notary
@@ -88,6 +89,7 @@ async def running(
     system's clock.
     """
     private_home(settings.home)
+    build_decoders()
     async with AsyncExitStack() as stack:
         url = settings.resolved_database_url()
         if url.startswith("sqlite"):
@@ -201,6 +203,7 @@ class _Start:
         parts = plugin_parts(self._settings, self._database, self._vault, self._kinds, self._clock)
         self._provide(Plugins, parts.service)
         await parts.kinds.refresh()
+        build_decoders()  # of the kinds that are in this process
         loops = {"heartbeats": parts.heartbeats.run}
         if self._settings.role is not ProcessRole.WORKER:
             loops["supervisor"] = parts.supervisor.run
