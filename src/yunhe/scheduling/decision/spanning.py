@@ -28,16 +28,26 @@ SHARED = (ScoreTerm.COST_PER_HOUR, ScoreTerm.ENERGY_COST, ScoreTerm.CARBON_G)
 
 
 def orders_of(option: Option) -> list[list[int]]:
-    """Return the orders in which to fill pools: by score, then by price, as a budget is judged on the whole alone."""
-    barred = set(option.refusals)
+    """Return the orders in which to fill pools: by score, then by price, as a budget is judged on the whole alone.
+
+    Last only those that the budget allows by themselves: one whose price is unknown makes that of the whole unknown.
+    """
+    barred, too_dear = set(option.refusals), set[int]()
     for limit in option.limits:
-        if limit.rule != Rule.AFFORDABLE:
-            barred |= set(np.flatnonzero(limit.broken).tolist())
+        broken = set(np.flatnonzero(limit.broken).tolist())
+        if limit.rule == Rule.AFFORDABLE:
+            too_dear |= broken
+        else:
+            barred |= broken
     able = [pool for pool in range(option.score.size) if pool not in barred]
     rate = np.nan_to_num(option.table[COST_PER_HOUR] * option.table[HOURS], nan=np.inf)
     by_score = sorted(able, key=lambda pool: (float(option.score[pool]), pool))
     by_price = sorted(able, key=lambda pool: (float(rate[pool]), pool))
-    return [by_score] if by_price == by_score else [by_score, by_price]
+    orders = [by_score]
+    for other in (by_price, [pool for pool in by_score if pool not in too_dear]):
+        if other and other not in orders:
+            orders.append(other)
+    return orders
 
 
 def shown_over(
