@@ -15,6 +15,7 @@ from bench.server_process import ServerProcess, free_port, server
 from yunhe.control.plugins.registry import HEARTBEAT_S
 from yunhe.control.pools.model import Pool, PoolSpec, PoolState
 from yunhe.entrypoints.client import Client
+from yunhe.trading.accounts.model import KeyScope, Role
 
 COUNT = 100
 QUERIES = 100
@@ -64,7 +65,7 @@ def measure(count: int = COUNT, queries: int = QUERIES) -> Report:
         program = build(home)
         with server(home / "home", free_port()) as platform, Client(platform.url, platform.key) as client:
             began = time.perf_counter()
-            with plugins(program, home, platform, count) as processes:
+            with plugins(program, home, platform, _keys(client, count)) as processes:
                 _add_pools(client, home, count)
                 start_s = time.perf_counter() - began
                 time.sleep(SETTLE_S)
@@ -86,16 +87,30 @@ def build(folder: Path) -> Path:
     return program
 
 
+def _keys(client: Client, count: int) -> list[str]:
+    """Return a key for each plugin: one registers with a key that is good for its name alone.
+
+    They are of several owners: nobody may have very many made within an hour.
+    """
+    owners = [f"owner-{number}" for number in range(4)]
+    for owner in owners:
+        client.set_member("default", owner, Role.VIEWER)
+    return [
+        client.create_key(_name(number), user=owners[number % 4], scope=KeyScope(plugin=_name(number))).text
+        for number in range(count)
+    ]
+
+
 @contextmanager
 def plugins(
-    program: Path, folder: Path, platform: ServerProcess, count: int
+    program: Path, folder: Path, platform: ServerProcess, keys: list[str]
 ) -> Generator[list[subprocess.Popen[bytes]]]:
-    """Run *count* plugins, each of its own name, until the block ends; they are started one after another."""
+    """Run a plugin for each key, each of its own name, until the block ends; they are started one after another."""
     text = (SOURCES / "plugin.toml").read_text()
     processes: list[subprocess.Popen[bytes]] = []
     try:
         with (folder / "plugins.log").open("ab") as output:
-            for number in range(count):
+            for number, key in enumerate(keys):
                 manifest = folder / f"{_name(number)}.toml"
                 manifest.write_text(text.replace('name = "go-plugin"', f'name = "{_name(number)}"', 1))
                 environment = {
@@ -103,7 +118,7 @@ def plugins(
                     "GOMAXPROCS": "1",
                     "YUNHE_PLUGIN_MANIFEST": str(manifest),
                     "YUNHE_URL": platform.url,
-                    "YUNHE_PLUGIN_KEY": platform.key,
+                    "YUNHE_PLUGIN_KEY": key,
                     "YUNHE_PLUGIN_INSTANCE": f"i-{number}",
                 }
                 processes.append(
