@@ -1,7 +1,6 @@
 """Ledger and audit log: whoever has an export and a signed head notices what was changed or cut off, without a server."""
 
 import json
-import sqlite3
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -10,11 +9,13 @@ from threading import Thread
 import anyio
 import msgspec
 import pytest
+import sqlalchemy as sa
 from cryptography.fernet import Fernet
 
 from integration.control.plugins.processes import until
 from integration.entrypoints.api.serving import Served, add_fake_pool, serving
 from integration.entrypoints.cli.conftest import Shell
+from support.apart import database_url
 from yunhe.entrypoints.client import Client
 from yunhe.kernel.chains import ChainHead
 from yunhe.kernel.clock import system_clock
@@ -120,11 +121,26 @@ def test_any_party_verifies_ledger_and_audit_log_without_a_server(
         assert shell.inside(what, "verify", lines, "--head", head, "--key", "other").returncode == 1
 
 
+def as_writer(url: str, attack: str) -> None:
+    """Change the database as somebody who may write to it, without its triggers: who attacks drops them first."""
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.begin() as connection:
+        if engine.dialect.name == "sqlite":
+            triggers = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+            for trigger in triggers.scalars().all():
+                connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
+        else:
+            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        for statement in attack.split(";"):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
 @pytest.mark.parametrize(
     "attack",
     [
         "DELETE FROM account_audit WHERE seq = (SELECT max(seq) FROM account_audit)",
-        "UPDATE account_audit SET user = 'somebody' WHERE seq = 1",
+        """UPDATE account_audit SET "user" = 'somebody' WHERE seq = 1""",
         "DELETE FROM trade_ledger WHERE seq = (SELECT max(seq) FROM trade_ledger)",
         "DELETE FROM trade_ledger; DELETE FROM proof_head; DELETE FROM proof_key",
     ],
@@ -138,13 +154,7 @@ def test_a_writer_of_the_database_does_not_truncate_or_rewrite_unnoticed(
         add_fake_pool(client, cpus="4")
         ran(client)
         _, head = exported(shell, served, chain, tmp_path)
-    with sqlite3.connect(tmp_path / "home" / "yunhe.db") as database:
-        for (trigger,) in database.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-        ).fetchall():
-            database.execute(f"DROP TRIGGER {trigger}")  # who writes to the database drops them first
-        database.executescript(attack)
-    database.close()
+    as_writer(database_url(tmp_path / "home"), attack)
     caplog.clear()
     with serving(tmp_path / "home") as served:
         lines = tmp_path / "now"
