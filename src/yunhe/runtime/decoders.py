@@ -1,7 +1,7 @@
-"""What msgspec knows of our types, built before there are threads that decode.
+"""Decoding of our types, prepared before there are threads.
 
-msgspec builds it for a type when the type is first decoded, and Python code runs meanwhile. Two threads that do this
-for the same type at once end the process by a fault of memory (msgspec 0.22).
+msgspec prepares a type when it is first decoded. Two threads that do so for the same type at once crash the process
+(msgspec 0.22).
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import msgspec
 
 
 def build_decoders() -> int:
-    """Build it for every type that is loaded; return how many there are."""
+    """Let msgspec prepare the decoding of every type that is loaded; return how many there are."""
     found = set(_below(msgspec.Struct))
     for each in found:
         with suppress(TypeError, NameError):  # one that is only ever encoded

@@ -164,9 +164,8 @@ def test_a_refusal_arrives_as_the_error_it_was(code: str) -> None:
 def test_every_call_but_those_to_the_plugin_itself_names_its_target() -> None:
     for name, method in METHODS.items():
         fields = {field.name for field in method.request.DESCRIPTOR.fields}
-        of_streams = {
-            f"Resources/{one}" for one in ("PutArchive", "Exec", "Forward")
-        }  # their first message names it
+        # The first message of a stream names it.
+        of_streams = {f"Resources/{one}" for one in ("PutArchive", "Exec", "Forward")}
         assert "target" in fields or name in {"Plugin/Describe", *of_streams}
     assert "target" in pb.Announcement.DESCRIPTOR.fields_by_name
     assert "target" in pb.ExecStart.DESCRIPTOR.fields_by_name

@@ -30,20 +30,20 @@ def command_job(order: dict[str, Any], handles: list[int]) -> None:
     sandbox = sandbox_of(order, Run(order["runs"], order["allocation_id"]))
     sandbox.attach()
     heard, told = os.pipe()
-    above = sandbox.fork()
-    if above == 0:
+    parent = sandbox.fork()
+    if parent == 0:
         try:
             os.close(status_end)
-            _be_above(order, sandbox, told, input_end, output_end)
+            _be_parent(order, sandbox, told, input_end, output_end)
         finally:
             os._exit(COULD_NOT_START)
     for handle in (told, input_end, output_end):
         os.close(handle)
     code = _wait(heard, status_end)
-    kill_descendants(above)
-    os.kill(above, signal.SIGKILL)
-    os.waitpid(above, 0)
-    sandbox.end_command(above)
+    kill_descendants(parent)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    sandbox.end_command(parent)
     os.write(status_end, json.dumps({"exit_code": code}).encode())
 
 
@@ -56,10 +56,10 @@ def _wait(heard: int, status_end: int) -> int:
     return int(os.read(heard, 16) or KILLED) if heard in ready else KILLED
 
 
-def _be_above(order: dict[str, Any], sandbox: Sandbox, told: int, input_end: int, output_end: int) -> None:
-    """Start the command, tell its exit code, and stay above what it leaves behind.
+def _be_parent(order: dict[str, Any], sandbox: Sandbox, told: int, input_end: int, output_end: int) -> None:
+    """Start the command, tell its exit code, and stay the parent of all that it leaves behind.
 
-    Orphans go to the first process of their namespace unless someone in it takes them: from there nobody would know
+    Orphans go to the first process of their namespace unless a parent in it adopts them; there nobody could tell
     that they were the command's.
     """
     end_with_parent()

@@ -11,15 +11,7 @@ from yunhe.flexible.overload.estimators import EstimateRequest, fixed_ratio
 from yunhe.flexible.overload.margin import limits_with_margin, walk_forward
 from yunhe.flexible.placing.packing import Limits, Load, first_fit, host_usage, limits_at
 from yunhe.flexible.reading.sizes import shown
-from yunhe.flexible.replay import (
-    ELASTIC,
-    LONG_LIVED,
-    ReplayOutcome,
-    Schedule,
-    Window,
-    judge,
-    windows,
-)
+from yunhe.flexible.replay import ELASTIC, LONG_LIVED, ReplayOutcome, Schedule, Window, judge, windows
 from yunhe.flexible.trace import DAY_S, HOUR_S, Dimension, Floats, Ints, Trace
 from yunhe.kernel.errors import FieldProblem, InvalidInputError
 from yunhe.kernel.money import Prices

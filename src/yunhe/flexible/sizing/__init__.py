@@ -1,1 +1,1 @@
-"""What an instance should be: its size and service class, from what it was measured to use, with the reasons."""
+"""What size an instance should have, tier by tier, from what it was measured to use, and why."""

@@ -52,8 +52,10 @@ def run_beside(job: str, argv: tuple[str, ...], *, interactive: bool, terminal: 
     context = current_context()
     with connected(context) as client:
         found = find_job(client, job)
-    rows, columns = _terminal_size() if terminal else (24, 80)
-    request = ExecRequest(argv=argv, tty=terminal, rows=rows, columns=columns)
+    request = ExecRequest(argv=argv)
+    if terminal:
+        rows, columns = _terminal_size()
+        request = ExecRequest(argv=argv, tty=True, rows=rows, columns=columns)
     return anyio.run(_exec, context, found.id, request, interactive or terminal)
 
 
